@@ -1,0 +1,63 @@
+# Every target works on a fresh clone: what it needs, test/setup.sh installs.
+# `make check` is exactly what continuous integration runs.
+
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+# Targets of one run share bin/ and the two halves of check print to one log.
+.NOTPARALLEL:
+
+# How long each fuzz target runs in `make fuzz`.
+FUZZTIME     ?= 30s
+# The bound of one package's tests: a hang ends with every goroutine's stack and
+# not with the runner's patience.
+TEST_TIMEOUT ?= 12m
+# The version that `leased version` prints.
+VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build a static ./bin/leased.
+	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/leased ./cmd/leased
+
+.PHONY: test
+test: ## Run go vet and every test, with the race detector.
+	test/setup.sh
+	go vet -tags bench ./...
+	go test -race -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: lint
+lint: ## Run the linters, the format check and go mod tidy's check.
+	test/setup.sh lint
+	bin/tools/golangci-lint config verify # a misspelt setting is ignored by run
+	bin/tools/golangci-lint run
+	for script in .ci/run test/*.sh; do bash -n "$$script"; done
+	go mod tidy -diff
+
+.PHONY: check
+check: test lint ## Run what continuous integration runs: test and lint.
+
+.PHONY: contract
+contract: ## Run the contract suite on every backend, naming each rule.
+	test/setup.sh
+	go test -race -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestContract|Broken' ./contract/... ./backends/...
+
+.PHONY: bench
+bench: ## Measure speed and memory, and print the ratios that must hold.
+	go test -tags bench -count=1 -v -timeout 30m ./test/bench
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZTIME each (30s unless given).
+	test/fuzz.sh $(FUZZTIME)
+
+.PHONY: fmt
+fmt: ## Format the code and its imports.
+	test/setup.sh lint
+	bin/tools/golangci-lint fmt
+
+.PHONY: clean
+clean: ## Remove what the build made; bin/tools, slow to build, stays.
+	rm -f bin/leased
+	go clean -testcache
