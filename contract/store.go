@@ -69,9 +69,9 @@ type Store interface {
 	Acquire(ctx context.Context, r *AcquireRequest) (Result, error)
 
 	// Renew starts the TTL of a lease again: OutcomeRenewed, same lease id and
-	// token. It is granted less than asked only where the maximum lifetime
-	// leaves less. The expiry never moves backwards, even when a shorter TTL is
-	// asked for.
+	// token. The TTL asked for counts from the renewal, also when that ends the
+	// lease sooner than it would have; it is granted less than asked only where
+	// the maximum lifetime leaves less.
 	//
 	// Otherwise, in this order: OutcomeNotFound (no such lease is remembered),
 	// OutcomeNotOwner (another owner or instance), OutcomeStaleToken,
