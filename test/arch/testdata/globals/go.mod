@@ -1,0 +1,3 @@
+module leased
+
+go 1.26.0

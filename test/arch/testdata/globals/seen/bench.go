@@ -1,0 +1,3 @@
+//go:build bench
+
+package seen

@@ -1,0 +1,3 @@
+//go:build secret
+
+package seen
