@@ -68,6 +68,16 @@ func TestLayout_broken(t *testing.T) {
 		"the oracle runs it nowhere": {checkHarnesses, files{"contract/memstore/store.go": "package memstore\n"}, []string{"contract/memstore: " + noSuite}},
 		"a backend's subfolder":      {checkHarnesses, files{"backends/etcd/codec/codec.go": "package codec\n"}, nil},
 
+		"a test that exists": {checkNamedTests, files{
+			"docs/a.md":   "see `TestKey_ID`, `FuzzKey/x`, `Test…` and `-run Test`\n",
+			"a/a_test.go": "package a\n\nfunc TestKey_ID() {}\n\nfunc FuzzKey() {}\n",
+		}, nil},
+		"a test that was renamed": {checkNamedTests, files{
+			"docs/a.md":   "one\n| `TestKey_ID` | `TestOld/row` |\n",
+			"a/a_test.go": "package a\n\nfunc TestKey_ID() {}\n",
+			"a/a.go":      "package a\n\nfunc TestOld() {}\n",
+		}, []string{"docs/a.md:2: TestOld is named as a test and does not exist"}},
+
 		"text that stands alone": {texts, files{"README.md": "see ../docs, shared/ and /var/lib/leased\n"}, nil},
 		"a folder outside": {texts, files{"README.md": "one\nsee .." + "/shared/design\n"},
 			[]string{`README.md:2: "../` + `shared": names a folder outside the repository`}},
@@ -75,6 +85,8 @@ func TestLayout_broken(t *testing.T) {
 			[]string{`a/testdata/x.json:1: "/.` + `library": names a tool of one machine`}},
 		"a checkout": {texts, files{"a/a.go": "package a\n\n// See /checkouts/of-one-person/a.\n"},
 			[]string{`a/a.go:3: "/checkouts/of-one-person": names the place of one checkout`}},
+		"a container's root": {func(tr *tree) []violation { return checkTexts(tr, "/src") },
+			files{"Dockerfile": "WORKDIR /src\n"}, nil},
 		"a person's folder": {texts, files{".ci/run": "cd /ho" + "me/me\ncd /ro" + "ot/go\n"},
 			[]string{`.ci/run:1: "/ho` + `me/m": names a folder of one person's machine`, `.ci/run:2: "/ro` + `ot/": names a folder of one person's machine`}},
 		"a registry": {texts, files{"Makefile": "GOPROXY=https://proxy" + ".golang.org\n"},
