@@ -1,0 +1,176 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"leased/gateway/api"
+)
+
+// maxReply bounds what is read of an answer, in bytes: a page of 1,000 leases
+// with full metadata has about 10 MiB.
+const maxReply = 32 << 20
+
+// attempt sends the call once and reads the answer into sent.out. It returns
+// nil when the server did what was asked.
+func (c *Client) attempt(ctx context.Context, sent *call, server string, waitLeft time.Duration) *verdict {
+	budget := c.attemptTimeout + waitLeft
+	if deadline, ok := ctx.Deadline(); ok {
+		budget = min(budget, time.Until(deadline))
+	}
+	attemptCtx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+
+	// Until a connection is there, nothing can have been applied. From then on
+	// it can, whatever the error says.
+	var connected atomic.Bool
+	attemptCtx = httptrace.WithClientTrace(attemptCtx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
+	req, err := c.request(attemptCtx, sent, server, waitLeft, budget)
+	if err != nil {
+		return &verdict{err: newError(api.CodeInvalid, sent.requestID, err, "the request cannot be sent")}
+	}
+	sent.sentAt = time.Now()
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return sent.lost(connected.Load(), withoutURL(err))
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+	switch {
+	case err != nil:
+		return sent.lost(true, fmt.Errorf("read the answer: %w", err))
+	case len(text) > maxReply:
+		return sent.lost(true, fmt.Errorf("the answer has more than %d bytes", maxReply))
+	}
+	if resp.StatusCode/100 != 2 {
+		return sent.refusal(resp, text)
+	}
+	if err := json.Unmarshal(text, sent.out); err != nil {
+		return sent.lost(true, fmt.Errorf("the answer is not what the API promises: %w", err))
+	}
+	if sent.requestID == "" {
+		sent.requestID = resp.Header.Get(api.HeaderRequestID)
+	}
+	return nil
+}
+
+func (c *Client) request(ctx context.Context, sent *call, server string, waitLeft, budget time.Duration) (*http.Request, error) {
+	var body io.Reader
+	if sent.body != nil {
+		text, err := json.Marshal(sent.body(waitLeft))
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	query := maps.Clone(sent.query)
+	if query == nil {
+		query = url.Values{}
+	}
+	if sent.path != "/readyz" {
+		query.Set("timeout", serverTimeout(budget))
+	}
+	target := server + sent.path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, sent.method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", api.MediaType)
+	if body != nil {
+		req.Header.Set("Content-Type", api.MediaType)
+	}
+	if sent.changes {
+		req.Header.Set(api.HeaderIdempotencyKey, sent.requestID)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return req, nil
+}
+
+// serverTimeout returns the bound that the server is given: a little less than
+// the client's own, so that the end of the time is an answer which says what is
+// known, and not a cut connection.
+func serverTimeout(budget time.Duration) string {
+	left := budget - min(budget/10, 200*time.Millisecond)
+	return strconv.FormatInt(max(1, left.Milliseconds()), 10) + "ms"
+}
+
+// lost is the verdict on an attempt without an answer.
+func (sent *call) lost(connected bool, cause error) *verdict {
+	if connected && sent.changes {
+		return &verdict{again: true, mayBeApplied: true, err: newError(api.CodeOutcomeUnknown, sent.requestID, cause,
+			"the connection ended before the answer came")}
+	}
+	detail := "the server cannot be reached"
+	if connected {
+		detail = "the connection ended before the answer came"
+	}
+	return &verdict{again: true, err: newError(api.CodeUnavailable, sent.requestID, cause, detail)}
+}
+
+// refusal is the verdict on an answer that is not a success.
+func (sent *call) refusal(resp *http.Response, text []byte) *verdict {
+	e := &Error{}
+	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if mediaType != api.ProblemMediaType || json.Unmarshal(text, &e.Problem) != nil || e.Problem.Code == "" {
+		e = sent.foreign(resp.StatusCode)
+	}
+	if e.Problem.RequestID == "" {
+		e.Problem.RequestID = orDefault(sent.requestID, resp.Header.Get(api.HeaderRequestID))
+	}
+	if sent.refused != nil {
+		// What the problem adds is extra; the problem itself was read.
+		_ = json.Unmarshal(text, sent.refused)
+	}
+	v := &verdict{err: e}
+	switch e.Problem.Code {
+	case api.CodeOutcomeUnknown:
+		v.again, v.mayBeApplied = true, sent.changes
+	case api.CodeUnavailable, api.CodeClosed, api.CodeTimeout, api.CodeRateLimited:
+		v.again = true
+	}
+	return v
+}
+
+// foreign makes a problem of an answer that is not the gateway's: a proxy's, or
+// that of a program which listens on the port by mistake.
+func (sent *call) foreign(status int) *Error {
+	code := api.CodeOfStatus(status)
+	switch {
+	case code == "":
+		code = api.CodeInternal
+	case code == api.CodeOutcomeUnknown && !sent.changes:
+		code = api.CodeUnavailable
+	}
+	return newError(code, sent.requestID, nil, fmt.Sprintf(
+		"the answer, status %d, is not that of a leased gateway; is the server's URL right?", status))
+}
+
+// withoutURL drops what net/http puts around an error: the URL says nothing
+// that the caller does not know, and hides what went wrong.
+func withoutURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

@@ -1,0 +1,164 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/url"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"leased/gateway/api"
+)
+
+// Pauses between attempts. The first is short, since most failures are one
+// server restarting while another serves; the longest is what a holder with a
+// TTL of a few seconds can still afford.
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 2 * time.Second
+)
+
+// call is one call of the API over all of its attempts.
+type call struct {
+	method    string
+	path      string // escaped
+	query     url.Values
+	requestID string // of a call that changes something
+	changes   bool
+	once      bool          // one attempt only
+	wait      time.Duration // of an acquire
+	// body returns what to send, told how much of the wait is left.
+	body func(waitLeft time.Duration) any
+	out  any // what a success is read into
+	// refused, where set, is what the body of a refusal is read into too.
+	refused any
+
+	// sentAt is when the latest attempt began.
+	sentAt time.Time
+}
+
+// verdict is what one failed attempt tells.
+type verdict struct {
+	err *Error
+	// mayBeApplied: the request may have reached a server that acted on it.
+	mayBeApplied bool
+	// again: another attempt may succeed.
+	again bool
+}
+
+// do makes the call, as the package comment describes. Its error is an *Error.
+func (c *Client) do(ctx context.Context, sent *call) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout+sent.wait)
+		defer cancel()
+	}
+	var (
+		pauses  = newPauses()
+		started = time.Now()
+		failed  time.Time // when the first attempt failed
+		unknown bool      // an earlier attempt may have been applied
+	)
+	for {
+		if ctx.Err() != nil {
+			return c.ended(ctx, sent, nil, unknown)
+		}
+		server := c.server.Load()
+		v := c.attempt(ctx, sent, c.servers[server%uint32(len(c.servers))], max(0, sent.wait-time.Since(started)))
+		if v == nil {
+			return nil
+		}
+		if failed.IsZero() {
+			failed = time.Now()
+		}
+		unknown = unknown || v.mayBeApplied
+		switch {
+		case !v.again || sent.once:
+			return conclude(v.err, unknown)
+		case ctx.Err() != nil:
+			return c.ended(ctx, sent, v.err, unknown)
+		}
+		// Only the attempt that failed moves the others on: of a hundred calls
+		// that meet a dead server together each would otherwise skip one.
+		c.server.CompareAndSwap(server, server+1)
+		pause := max(pauses.NextBackOff(), v.err.Problem.RetryAfter())
+		if !unknown && c.retryFor != 0 && time.Since(failed)+pause > c.retryFor {
+			return v.err
+		}
+		if !sleep(ctx, pause) {
+			return c.ended(ctx, sent, v.err, unknown)
+		}
+	}
+}
+
+// ended returns the error of a call whose context ended; last is that of the
+// latest attempt, if there was one.
+func (c *Client) ended(ctx context.Context, sent *call, last *Error, unknown bool) *Error {
+	cause := context.Cause(ctx)
+	if last != nil {
+		cause = errors.Join(cause, last)
+	}
+	if unknown {
+		return newError(api.CodeOutcomeUnknown, sent.requestID, cause,
+			"the call ended without an answer; repeat it with the same request id")
+	}
+	if last != nil && last.Problem.Code != api.CodeTimeout {
+		// Unreachable to the end is more useful to know than that time passed.
+		e := *last
+		e.Err = cause
+		if last.Err != nil {
+			e.Err = errors.Join(context.Cause(ctx), last.Err)
+		}
+		return &e
+	}
+	return newError(api.CodeTimeout, sent.requestID, cause, "the call's deadline passed; nothing was applied")
+}
+
+// conclude returns the error for the last answer of a call. An answer that does
+// not come from the store says nothing of what an earlier attempt did.
+func conclude(last *Error, unknown bool) *Error {
+	if !unknown {
+		return last
+	}
+	switch last.Problem.Code {
+	case api.CodeUnavailable, api.CodeClosed, api.CodeTimeout, api.CodeRateLimited,
+		api.CodeInternal, api.CodeUnauthenticated, api.CodeDenied, "":
+		return newError(api.CodeOutcomeUnknown, last.Problem.RequestID, last,
+			"an earlier attempt may have been applied; repeat the call with the same request id")
+	}
+	return last
+}
+
+func newPauses() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval = firstPause
+	b.MaxInterval = longestPause
+	b.Multiplier = 2
+	return b
+}
+
+// sleep waits and reports whether it was for the whole pause. It does not begin
+// a pause that the context's deadline would cut: nothing could follow it.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+		return false
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// orNew returns the request id, or one that nobody has used.
+func orNew(requestID string) string {
+	if requestID != "" {
+		return requestID
+	}
+	return rand.Text()
+}
