@@ -1,0 +1,249 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"leased/contract"
+)
+
+// minIdempotency is how long every namespace keeps answers at least: clients
+// may count on repeating a request for ten minutes.
+const minIdempotency = 10 * time.Minute
+
+// validate refuses what cannot work, naming where it was said and what to do.
+func (s *settings) validate() error {
+	var p problems
+	s.validateNode(&p)
+	s.validateHTTP(&p)
+	s.validateCluster(&p)
+	s.validateBackends(&p)
+	for _, name := range slices.Sorted(maps.Keys(s.Namespaces)) {
+		s.validateNamespace(&p, name)
+	}
+	s.validateAuth(&p)
+	s.validateLog(&p)
+	return p.err()
+}
+
+func (s *settings) validateNode(p *problems) {
+	if err := checkName(s.Node.ID); err != nil {
+		p.add(s.at("node", "id"), "node.id %v", err)
+	}
+	if s.Node.DataDir == "" {
+		p.add(s.at("node", "data_dir"), "node.data_dir is empty; name the directory that the node keeps its data in")
+	}
+}
+
+func (s *settings) validateHTTP(p *problems) {
+	if err := checkAddress(s.HTTP.Listen); err != nil {
+		p.add(s.at("http", "listen"), "http.listen: %v", err)
+	} else if s.Auth.Mode == authNone && !s.Insecure && !isLoopback(s.HTTP.Listen) {
+		p.add(s.at("http", "listen"), "http.listen is %s, which other machines can reach, and auth.mode is none: "+
+			"anyone there could take and revoke leases; listen on 127.0.0.1, or set insecure: true if something else protects the port",
+			s.HTTP.Listen)
+	}
+	cert, key := s.HTTP.TLS.Cert != "", s.HTTP.TLS.Key != ""
+	if cert != key {
+		p.add(s.at("http", "tls"), "http.tls needs both cert and key; give the missing one, or remove both for plain HTTP")
+	}
+	if s.HTTP.TLS.ClientCA != "" {
+		p.add(s.at("http", "tls", "client_ca"), "http.tls.client_ca: client certificates are %s", notInThisRelease)
+	}
+}
+
+func (s *settings) validateCluster(p *problems) {
+	c := &s.Cluster
+	if c.Listen != "" {
+		if err := checkAddress(c.Listen); err != nil {
+			p.add(s.at("cluster", "listen"), "cluster.listen: %v", err)
+		} else if !isLoopback(c.Listen) {
+			p.add(s.at("cluster", "listen"), "cluster.listen is %s, which other machines can reach, and cluster.tls is %s; "+
+				"listen on 127.0.0.1 or leave cluster.listen out", c.Listen, notInThisReleaseBare)
+		}
+	}
+	switch _, self := c.Members[s.Node.ID]; {
+	case len(c.Members) > 1:
+		p.add(s.at("cluster", "members"), "cluster.members names %d nodes; clusters of several nodes are %s; "+
+			"name only this node, or leave cluster.members out", len(c.Members), notInThisReleaseBare)
+	case len(c.Members) == 1 && !self:
+		p.add(s.at("cluster", "members"), "cluster.members does not name this node, %s; its only entry must be node.id", s.Node.ID)
+	}
+	for name, address := range c.Members {
+		if err := checkAddress(address); err != nil {
+			p.add(s.at("cluster", "members", name), "cluster.members.%s: %v", name, err)
+		}
+	}
+	if c.Snapshot.Entries < 1 {
+		p.add(s.at("cluster", "snapshot", "entries"), "cluster.snapshot.entries must be at least 1, not %d", c.Snapshot.Entries)
+	}
+	if time.Duration(c.Snapshot.Interval) < time.Second {
+		p.add(s.at("cluster", "snapshot", "interval"), "cluster.snapshot.interval must be at least 1s, not %s", c.Snapshot.Interval)
+	}
+	if c.TLS != (peerTLSConfig{}) {
+		p.add(s.at("cluster", "tls"), "cluster.tls is %s", notInThisRelease)
+	}
+}
+
+func (s *settings) validateBackends(p *problems) {
+	var raft []string
+	for _, name := range slices.Sorted(maps.Keys(s.Backends)) {
+		b := s.Backends[name]
+		if err := checkName(name); err != nil {
+			p.add(s.at("backends", name), "the backend's name %v", err)
+		}
+		switch b.Type {
+		case backendRaftKV:
+			raft = append(raft, name)
+			if len(b.Addresses)+len(b.Endpoints) > 0 || b.Username+b.PasswordFile != "" || b.TLS != (peerTLSConfig{}) {
+				p.add(s.at("backends", name), "backends.%s: a raftkv backend is part of this process and takes no setting but type; remove the others", name)
+			}
+		case backendValkey, backendEtcd:
+			p.add(s.at("backends", name, "type"), "backends.%s: the type %s is %s; use raftkv", name, b.Type, notInThisReleaseBare)
+		case "":
+			p.add(s.at("backends", name), "backends.%s has no type; use raftkv", name)
+		default:
+			p.add(s.at("backends", name, "type"), "backends.%s: unknown type %q; use raftkv", name, b.Type)
+		}
+	}
+	if len(raft) > 1 {
+		p.add(s.at("backends", raft[1]), "backends.%s: a node has one raft store and backends.%s is it; give both namespaces that backend",
+			raft[1], raft[0])
+	}
+}
+
+func (s *settings) validateNamespace(p *problems, name string) {
+	ns, path := s.Namespaces[name], "namespaces."+name
+	if err := checkName(name); err != nil {
+		p.add(s.at("namespaces", name), "the namespace's name %v", err)
+	}
+	known := slices.Sorted(maps.Keys(s.Backends))
+	if _, ok := s.Backends[ns.Backend]; !ok && ns.Backend == "" {
+		p.add(s.at("namespaces", name), "%s has no backend; use one of %s", path, strings.Join(known, ", "))
+	} else if !ok {
+		p.add(s.at("namespaces", name, "backend"), "%s.backend: there is no backend %q; use one of %s, or add it under backends",
+			path, ns.Backend, strings.Join(known, ", "))
+	}
+	if s.isSet("namespaces", name, "fallback") {
+		p.add(s.at("namespaces", name, "fallback"), "%s.fallback is %s", path, notInThisRelease)
+	}
+	for _, rule := range namespaceRules(ns) {
+		if rule.broken {
+			p.add(s.at(append([]string{"namespaces", name}, rule.field...)...), "%s.%s %s", path, dotted(rule.field), rule.text)
+		}
+	}
+}
+
+// rule is one thing that must hold of a section.
+type rule struct {
+	field  []string
+	broken bool
+	text   string
+}
+
+func namespaceRules(ns namespaceConfig) []rule {
+	ttl := ns.TTL
+	return []rule{
+		{[]string{"ttl", "min"}, ttl.Min < duration(time.Millisecond), "must be at least 1ms"},
+		{[]string{"ttl", "default"}, ttl.Default < ttl.Min,
+			fmt.Sprintf("is %s, less than ttl.min of %s; set ttl.default too", ttl.Default, ttl.Min)},
+		{[]string{"ttl", "default"}, ttl.Default > ttl.Max,
+			fmt.Sprintf("is %s, more than ttl.max of %s; set ttl.default too", ttl.Default, ttl.Max)},
+		{[]string{"ttl", "max"}, ttl.Max > ns.MaxLifetime,
+			fmt.Sprintf("is %s, more than max_lifetime of %s; lower ttl.max or raise max_lifetime", ttl.Max, ns.MaxLifetime)},
+		{[]string{"max_lifetime"}, time.Duration(ns.MaxLifetime) > contract.MaxDuration,
+			fmt.Sprintf("is %s; a duration is at most %s", ns.MaxLifetime, contract.MaxDuration)},
+		{[]string{"max_wait"}, time.Duration(ns.MaxWait) > contract.MaxDuration,
+			fmt.Sprintf("is %s; a duration is at most %s", ns.MaxWait, contract.MaxDuration)},
+		{[]string{"history", "keep"}, time.Duration(ns.History.Keep) > contract.MaxDuration,
+			fmt.Sprintf("is %s; a duration is at most %s", ns.History.Keep, contract.MaxDuration)},
+		{[]string{"history", "per_key"}, ns.History.PerKey < 2 || ns.History.PerKey > contract.MaxHistoryRows,
+			fmt.Sprintf("must be 2 to %d events, not %d", contract.MaxHistoryRows, ns.History.PerKey)},
+		{[]string{"idempotency", "keep"}, time.Duration(ns.Idempotency.Keep) < minIdempotency,
+			fmt.Sprintf("is %s; a client may repeat a request for ten minutes, so keep answers at least 10m", ns.Idempotency.Keep)},
+		{[]string{"idempotency", "keep"}, time.Duration(ns.Idempotency.Keep) > contract.MaxDuration,
+			fmt.Sprintf("is %s; a duration is at most %s", ns.Idempotency.Keep, contract.MaxDuration)},
+		{[]string{"quotas", "leases_per_owner"}, ns.Quotas.LeasesPerOwner < 0, "must not be negative; 0 is unlimited"},
+		{[]string{"quotas", "waiters_per_key"}, ns.Quotas.WaitersPerKey < 0, "must not be negative; 0 is unlimited"},
+	}
+}
+
+func (s *settings) validateAuth(p *problems) {
+	switch s.Auth.Mode {
+	case authNone:
+	case "keys", "jwt":
+		p.add(s.at("auth", "mode"), "auth.mode: %s is %s; use none, and keep the server on loopback", s.Auth.Mode, notInThisReleaseBare)
+		return
+	default:
+		p.add(s.at("auth", "mode"), "auth.mode: unknown mode %q; use none", s.Auth.Mode)
+		return
+	}
+	for _, field := range []string{"keys_file", "jwt", "roles"} {
+		if s.isSet("auth", field) {
+			p.add(s.at("auth", field), "auth.%s has no effect while auth.mode is none; remove it", field)
+		}
+	}
+}
+
+func (s *settings) validateLog(p *problems) {
+	if levels := []string{"debug", "info", "warn", "error"}; !slices.Contains(levels, s.Log.Level) {
+		p.add(s.at("log", "level"), "log.level: unknown level %q; use %s", s.Log.Level, strings.Join(levels, ", "))
+	}
+	if formats := []string{"text", "json"}; !slices.Contains(formats, s.Log.Format) {
+		p.add(s.at("log", "format"), "log.format: unknown format %q; use %s", s.Log.Format, strings.Join(formats, " or "))
+	}
+}
+
+const (
+	notInThisReleaseBare = "not in this release"
+	notInThisRelease     = notInThisReleaseBare + "; remove it"
+)
+
+// checkName refuses a name that could not stand in a URL path, a metric label
+// and the name of a variable alike.
+func checkName(name string) error {
+	if name == "" || len(name) > 64 {
+		return fmt.Errorf("must have 1 to 64 characters, not %d", len(name))
+	}
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case i > 0 && (c == '-' || c == '_' || c == '.'):
+		default:
+			return fmt.Errorf("%q must be letters and digits, and \".\", \"_\" or \"-\" after the first of them", name)
+		}
+	}
+	return nil
+}
+
+func checkAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port, such as 127.0.0.1:8470", address)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("%q has no port from 0 to 65535", address)
+	}
+	return nil
+}
+
+// isLoopback reports whether only this machine can reach the address. A host
+// name other than localhost may resolve to anything, so it does not count.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
