@@ -3,15 +3,21 @@ package memstore
 import (
 	"encoding/binary"
 	"fmt"
-	"testing"
 	"time"
 
 	"leased/contract"
 )
 
+// tb is what *testing.T and *rapid.T have in common.
+type tb interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // driver runs operations on a Model at an instant of its own.
 type driver struct {
-	t     testing.TB
+	t     tb
 	m     *Model
 	now   time.Time
 	calls CallID
@@ -20,7 +26,7 @@ type driver struct {
 
 const namespace = "test"
 
-func newDriver(t testing.TB) *driver {
+func newDriver(t tb) *driver {
 	return &driver{t: t, m: NewModel(16), now: time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)}
 }
 
@@ -36,7 +42,7 @@ func (d *driver) id() string {
 	return fmt.Sprint("id-", d.ids)
 }
 
-func testKey(t testing.TB, name string) contract.Key {
+func testKey(t tb, name string) contract.Key {
 	t.Helper()
 	k, err := contract.Key{
 		Tenant: "acme", Target: contract.Target{Type: contract.TargetName, ID: name}, Actor: "crawler",
@@ -120,16 +126,18 @@ func (d *driver) get(l contract.Lease) contract.Result {
 	return d.step(Get{Request: contract.GetRequest{Namespace: namespace, LeaseID: l.ID}}).Result
 }
 
-func (d *driver) key(name string) contract.KeyResult {
+// key returns what is known of the key "k".
+func (d *driver) key() contract.KeyResult {
 	d.t.Helper()
-	return d.step(GetKey{Request: contract.GetKeyRequest{Namespace: namespace, KeyID: testKey(d.t, name).ID()}}).Key
+	return d.step(GetKey{Request: contract.GetKeyRequest{Namespace: namespace, KeyID: testKey(d.t, "k").ID()}}).Key
 }
 
-func (d *driver) history(name string) []string {
+// history returns the kinds of the events of the key "k".
+func (d *driver) history() []string {
 	d.t.Helper()
 	var kinds []string
 	for _, ev := range d.step(History{Request: contract.HistoryRequest{
-		Namespace: namespace, KeyID: testKey(d.t, name).ID(),
+		Namespace: namespace, KeyID: testKey(d.t, "k").ID(),
 	}}).History.Events {
 		kinds = append(kinds, ev.Kind.String())
 	}

@@ -19,14 +19,14 @@ func TestModel_HistoryKeepsTheNewest(t *testing.T) {
 	second := d.request("bob", "k")
 	second.Retention.HistoryPerKey = 3
 	l := d.granted(d.acquire(second))
-	if diff := cmp.Diff([]string{"acquired", "released", "acquired"}, d.history("k")); diff != "" {
+	if diff := cmp.Diff([]string{"acquired", "released", "acquired"}, d.history()); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)
 	}
 	d.revoke(l) // with the 8 of its own request
 	third := d.request("carol", "k")
 	third.Retention.HistoryPerKey = 2
 	d.granted(d.acquire(third))
-	if diff := cmp.Diff([]string{"acquired", "revoked"}, d.history("k")); diff != "" {
+	if diff := cmp.Diff([]string{"acquired", "revoked"}, d.history()); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)
 	}
 	if got := d.get(first).Outcome; got != contract.OutcomeNotFound {
@@ -45,7 +45,7 @@ func TestModel_AnswersOutliveHistory(t *testing.T) {
 	r.Retention.History = 0
 	l := d.granted(d.acquire(r))
 	d.advance(10 * time.Second)
-	if got := d.key("k").Outcome; got != contract.OutcomeNotFound {
+	if got := d.key().Outcome; got != contract.OutcomeNotFound {
 		t.Fatalf("key with nothing remembered: got %s, want not_found", got)
 	}
 	if got := d.get(l).Outcome; got != contract.OutcomeNotFound {

@@ -132,7 +132,7 @@ func TestModel_UndoForgetsTheAnswer(t *testing.T) {
 	if a := d.acquire(gone); a.Result.Outcome != contract.OutcomeConflict || a.Result.Replayed {
 		t.Errorf("retry: got %s, replayed %v, want a fresh conflict", a.Result.Outcome, a.Result.Replayed)
 	}
-	d.release(*d.key("k").Lease)
+	d.release(*d.key().Lease)
 	if again := d.granted(d.acquire(gone)); again.Token <= undone.Token || again.ID == undone.ID {
 		t.Errorf("retry of a free key: token %d after %d, want a new grant", again.Token, undone.Token)
 	}
@@ -182,7 +182,7 @@ func TestModel_Queue(t *testing.T) {
 		t.Fatalf("release woke %v, want call %d", woken(a), lastCall)
 	}
 	a = d.release(*a.Wakes[0].Result.Lease)
-	if now := d.key("k"); len(a.Wakes) != 0 || now.Lease != nil || now.Queue.Length != 0 {
+	if now := d.key(); len(a.Wakes) != 0 || now.Lease != nil || now.Queue.Length != 0 {
 		t.Errorf("with only waiters that are away: woke %v, holder %v, want a free key", woken(a), now.Lease)
 	}
 }
@@ -204,7 +204,7 @@ func TestModel_AwayPlaceIsDroppedInTime(t *testing.T) {
 	if got := d.acquire(first).Result.Queue.Position; got != 0 {
 		t.Errorf("past the retention: position %d, want none", got)
 	}
-	if got := d.key("k").Queue.Length; got != 1 {
+	if got := d.key().Queue.Length; got != 1 {
 		t.Errorf("who is present waits for ever: got %d waiters, want 1", got)
 	}
 }
@@ -216,7 +216,7 @@ func TestModel_RestartLeavesPlacesAway(t *testing.T) {
 	d.park(first)
 	d.park(second)
 	d.step(Restart{})
-	if got := d.key("k").Queue.Length; got != 0 {
+	if got := d.key().Queue.Length; got != 0 {
 		t.Errorf("after a restart %d wait, want 0", got)
 	}
 	secondCall := d.park(second)
@@ -241,7 +241,7 @@ func TestModel_QuotaAtTheTurn(t *testing.T) {
 	a := d.release(l)
 	want := []Wake{
 		{Call: call, Result: contract.Result{Outcome: contract.OutcomeQuotaExceeded, Limit: "leases_per_owner"}},
-		{Call: next, Result: contract.Result{Outcome: contract.OutcomeAcquired, Lease: d.key("k").Lease}},
+		{Call: next, Result: contract.Result{Outcome: contract.OutcomeAcquired, Lease: d.key().Lease}},
 	}
 	if diff := cmp.Diff(want, a.Wakes); diff != "" {
 		t.Errorf("wakes (-want +got):\n%s", diff)

@@ -142,11 +142,11 @@ func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract
 			return a.Health, nil
 		}
 	}
-	switch contract.CodeOf(err) {
-	case contract.CodeInvalid, contract.CodeClosed:
+	code := contract.CodeOf(err)
+	if code == contract.CodeInvalid || code == contract.CodeClosed {
 		return contract.Health{}, err
 	}
-	h.Detail = "the store cannot serve: " + contract.CodeOf(err).String()
+	h.Detail = "the store cannot serve: " + code.String()
 	return h, nil
 }
 

@@ -66,8 +66,7 @@ func (s *Store) acquire(ctx context.Context, op Acquire) (contract.Result, error
 
 // unpark ends the wait of c, whatever ended it, and returns its answer. A grant
 // that came before the wait ended is the answer: under the lock one of the two
-// was first. Only when the caller has cancelled is there nobody to give it to,
-// and it is undone.
+// was first.
 func (b *Backend) unpark(ctx context.Context, c *parkedCall, r *contract.AcquireRequest) (contract.Result, error) {
 	b.mu.Lock()
 	delete(b.parked, c.id)
@@ -84,17 +83,28 @@ func (b *Backend) unpark(ctx context.Context, c *parkedCall, r *contract.Acquire
 		a.Err = c.cut
 	case !c.woken:
 		a = b.step(Leave{Call: c.id})
-	case c.grant != nil && c.grant.calls == 0 && !c.grant.taken && errors.Is(ctx.Err(), context.Canceled):
-		a = b.step(Undo{Request: *r, LeaseID: c.grant.leaseID})
+	case c.grant != nil:
+		a = b.take(ctx, c, r)
 	default:
-		if c.grant != nil {
-			c.grant.taken = true
-		}
 		a.Result, a.Err = c.result, c.err
 	}
 	b.mu.Unlock()
 	b.observe(a.Events)
 	return a.Result, a.Err
+}
+
+// take answers c with its grant, unless its caller has cancelled: then there is
+// nobody to give it to, and the last call to find so undoes it. The caller holds
+// the lock.
+func (b *Backend) take(ctx context.Context, c *parkedCall, r *contract.AcquireRequest) Answer {
+	switch {
+	case c.grant.taken || !errors.Is(ctx.Err(), context.Canceled):
+		c.grant.taken = true
+		return Answer{Result: c.result}
+	case c.grant.calls > 0: // another call may still take it
+		return Answer{Err: contract.Lost(ctx)}
+	}
+	return b.step(Undo{Request: *r, LeaseID: c.grant.leaseID})
 }
 
 // wake hands the answers of a step to the calls they are for. The caller holds
