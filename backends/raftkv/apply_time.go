@@ -1,0 +1,93 @@
+package raftkv
+
+import (
+	"github.com/tidwall/btree"
+
+	"leased/contract"
+)
+
+// wallDrift is how far the displayed time may stand off the leader's wall clock
+// before a sweep sets it.
+const wallDrift = 500e6 // ns
+
+type swept struct {
+	expired []*lease
+	events  []event
+	offset  int64
+}
+
+// sweep ends the leases that are due and forgets what need not be remembered,
+// at most c.Max of each sort.
+func (st *step) sweep(c *sweepCmd) any {
+	if d := c.Wall - st.wall(); c.Wall != 0 && (d > wallDrift || d < -wallDrift) {
+		st.offset = c.Wall - st.now
+	}
+	eachDue(st.expiries, st.now, c.Max, func(id *ident) {
+		st.expire(st.key(id))
+	})
+	eachDue(st.placeDrops, st.now, c.Max, func(scope contract.Scope) {
+		w, ok := st.places.Get(&waiter{cmd: &acquireCmd{Scope: scope}})
+		if !ok {
+			return
+		}
+		next := *st.key(w.ident)
+		st.removePlace(&next, w)
+		st.putKey(&next)
+	})
+	eachDue(st.answerDrops, st.now, c.Max, func(scope contract.Scope) {
+		st.answers.Delete(answer{scope: scope})
+	})
+	// A row goes only after every answer that refers to it: answers that are due
+	// and still wait for a later sweep hold back the rows behind them.
+	horizon := st.now
+	if d, ok := st.answerDrops.Min(); ok {
+		horizon = min(horizon, d.at-1)
+	}
+	eachDue(st.endedDrops, horizon, c.Max, func(g *grant) {
+		if row, ok := st.ended.Get(endedLease{lease: &lease{grant: g}}); ok {
+			st.forget(row)
+		}
+	})
+	return nil
+}
+
+// eachDue takes up to limit entries that are due off the agenda, in order.
+func eachDue[T any](agenda *btree.BTreeG[due[T]], now int64, limit int32, do func(T)) {
+	for range limit {
+		d, ok := agenda.Min()
+		if !ok || d.at > now {
+			return
+		}
+		agenda.Delete(d)
+		do(d.what)
+	}
+}
+
+// takeover begins a leader's term: whoever waited at an earlier leader is away
+// until the same request id comes back.
+func (st *step) takeover(c *takeoverCmd) {
+	st.offset = c.Wall - st.now
+	var present []*waiter
+	st.queue.Scan(func(w *waiter) bool {
+		if w.attach != 0 {
+			present = append(present, w)
+		}
+		return true
+	})
+	for _, w := range present {
+		gone := *w
+		gone.attach, gone.drop = 0, st.now+w.cmd.Keep.Idempotency
+		st.move(st.key(w.ident), w, &gone)
+	}
+}
+
+// raiseFloor makes every later token of the namespace higher than c.Above: the
+// next entry has a higher index than this one.
+func (st *step) raiseFloor(c *floorCmd) {
+	if c.Above <= st.index {
+		return
+	}
+	n := *st.namespace(c.Namespace)
+	n.floor = max(n.floor, c.Above-st.index)
+	st.namespaces.Set(&n)
+}

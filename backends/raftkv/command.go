@@ -1,0 +1,263 @@
+package raftkv
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"leased/contract"
+)
+
+// commandVersion is the version of every command that this release writes.
+const commandVersion = 1
+
+// kind says what a command does. The numbers are in the log and never change
+// their meaning.
+type kind uint8
+
+const (
+	_ kind = iota
+	kindAcquire
+	kindRenew
+	kindRelease
+	kindRevoke
+	kindAway
+	kindSweep
+	kindTakeover
+	kindFloor
+)
+
+// headerLen: version, kind, term of the stamp, stamp. It stands before the body
+// and is not CBOR, so that an entry written by a later release is recognised
+// as such whatever its body looks like.
+const headerLen = 1 + 1 + 8 + 8
+
+type header struct {
+	kind kind
+	// term and now are the stamp: the leader's clock in nanoseconds and the term
+	// in which that clock ran.
+	term uint64
+	now  int64
+}
+
+// retention is contract.Retention in nanoseconds, on the wire.
+type retention struct {
+	_             struct{} `cbor:",toarray"`
+	Idempotency   int64
+	History       int64
+	HistoryPerKey int32
+}
+
+type acquireCmd struct {
+	_           struct{} `cbor:",toarray"`
+	Scope       contract.Scope
+	Print       contract.Fingerprint
+	Namespace   string
+	Key         keyParts
+	KeyID       contract.KeyID
+	Nonce       [16]byte
+	Owner       string
+	Instance    string
+	RequestID   string
+	ExecutionID string
+	JobID       string
+	TraceID     string
+	Metadata    []string // name, value, name, value, … sorted by name
+	TTL         int64    // ns
+	MaxLifetime int64    // ns
+	Wait        bool
+	Keep        retention
+	MaxLeases   int64 // per owner; 0 = unlimited
+	MaxWaiters  int64 // per key; 0 = unlimited
+}
+
+// keyParts is contract.Key on the wire.
+type keyParts struct {
+	_          struct{} `cbor:",toarray"`
+	Tenant     string
+	Program    string
+	TargetType string
+	TargetID   string
+	Actor      string
+	Workflow   string
+	Operation  string
+}
+
+func partsOf(k contract.Key) keyParts {
+	return keyParts{
+		Tenant: k.Tenant, Program: k.Program, TargetType: string(k.Target.Type), TargetID: k.Target.ID,
+		Actor: k.Actor, Workflow: k.Workflow, Operation: k.Operation,
+	}
+}
+
+func (p *keyParts) key() contract.Key {
+	return contract.Key{
+		Tenant: p.Tenant, Program: p.Program,
+		Target: contract.Target{Type: contract.TargetType(p.TargetType), ID: p.TargetID},
+		Actor:  p.Actor, Workflow: p.Workflow, Operation: p.Operation,
+	}
+}
+
+// renewCmd renews one lease or many: a bulk is one entry.
+type renewCmd struct {
+	_         struct{} `cbor:",toarray"`
+	Namespace string
+	Owner     string
+	Instance  string
+	RequestID string
+	TraceID   string
+	Keep      retention
+	Items     []renewItem
+}
+
+type renewItem struct {
+	_       struct{} `cbor:",toarray"`
+	Scope   contract.Scope
+	Print   contract.Fingerprint
+	LeaseID contract.LeaseID
+	Token   uint64
+	TTL     int64 // ns; 0 = as granted last
+}
+
+type releaseCmd struct {
+	_         struct{} `cbor:",toarray"`
+	Scope     contract.Scope
+	Print     contract.Fingerprint
+	Namespace string
+	Owner     string
+	Instance  string
+	RequestID string
+	TraceID   string
+	LeaseID   contract.LeaseID
+	Token     uint64
+	Keep      retention
+}
+
+type revokeCmd struct {
+	_         struct{} `cbor:",toarray"`
+	Scope     contract.Scope
+	Print     contract.Fingerprint
+	Namespace string
+	Principal string
+	RequestID string
+	TraceID   string
+	LeaseID   contract.LeaseID
+	Reason    string
+	Keep      retention
+}
+
+// awayCmd says that a call which waited in a queue has ended.
+type awayCmd struct {
+	_         struct{} `cbor:",toarray"`
+	Namespace string
+	KeyID     contract.KeyID
+	Scope     contract.Scope
+	// Attach is the index of the entry that brought the caller to its place. An
+	// away that was overtaken by a return of the caller names an older one and
+	// does nothing.
+	Attach uint64
+	// Undo ends a grant that crossed this command: nobody is there to take it.
+	Undo bool
+}
+
+// sweepCmd ends what is due and drops what need not be remembered.
+type sweepCmd struct {
+	_    struct{} `cbor:",toarray"`
+	Wall int64    // the leader's wall clock, Unix ns: for display, never for a decision
+	Max  int32    // how many records to touch, of each sort
+}
+
+// takeoverCmd is the first entry of a leader: every wait of an earlier leader
+// has ended.
+type takeoverCmd struct {
+	_    struct{} `cbor:",toarray"`
+	Wall int64
+}
+
+type floorCmd struct {
+	_         struct{} `cbor:",toarray"`
+	Namespace string
+	Above     uint64
+}
+
+// codec is the one CBOR configuration for commands and snapshots: canonical
+// when written, and strict when read, so that bytes decode in one way only.
+type codec struct {
+	enc cbor.EncMode
+	dec cbor.DecMode
+}
+
+func newCodec() codec {
+	enc, err := cbor.EncOptions{Sort: cbor.SortCanonical, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden}.EncMode()
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	dec, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
+		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField, UTF8: cbor.UTF8RejectInvalid,
+		MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 16,
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return codec{enc: enc, dec: dec}
+}
+
+// encode returns the log entry for body.
+func (c codec) encode(h header, body any) ([]byte, error) {
+	b, err := c.enc.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, headerLen, headerLen+len(b))
+	out[0], out[1] = commandVersion, byte(h.kind)
+	binary.BigEndian.PutUint64(out[2:], h.term)
+	binary.BigEndian.PutUint64(out[10:], uint64(h.now))
+	return append(out, b...), nil
+}
+
+// decode returns the header and body of a log entry.
+func (c codec) decode(data []byte) (header, any, error) {
+	if len(data) < headerLen {
+		return header{}, nil, fmt.Errorf("entry of %d bytes is shorter than a command's header", len(data))
+	}
+	if data[0] != commandVersion {
+		return header{}, nil, fmt.Errorf("command version %d; this release knows %d", data[0], commandVersion)
+	}
+	h := header{
+		kind: kind(data[1]),
+		term: binary.BigEndian.Uint64(data[2:]),
+		now:  int64(binary.BigEndian.Uint64(data[10:])),
+	}
+	body := newBody(h.kind)
+	if body == nil {
+		return h, nil, fmt.Errorf("unknown command kind %d", h.kind)
+	}
+	if err := c.dec.Unmarshal(data[headerLen:], body); err != nil {
+		return h, nil, fmt.Errorf("command kind %d: %w", h.kind, err)
+	}
+	return h, body, nil
+}
+
+func newBody(k kind) any {
+	switch k {
+	case kindAcquire:
+		return new(acquireCmd)
+	case kindRenew:
+		return new(renewCmd)
+	case kindRelease:
+		return new(releaseCmd)
+	case kindRevoke:
+		return new(revokeCmd)
+	case kindAway:
+		return new(awayCmd)
+	case kindSweep:
+		return new(sweepCmd)
+	case kindTakeover:
+		return new(takeoverCmd)
+	case kindFloor:
+		return new(floorCmd)
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package raftkv
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"leased/contract"
+)
+
+// Health implements contract.Store.
+func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract.Health, error) {
+	ctx, end, err := s.begin(ctx, r.Validate)
+	if err != nil {
+		return contract.Health{}, err
+	}
+	defer end()
+	h := contract.Health{Guarantees: guarantees()}
+	err = s.engine.read(ctx, func(*state, int64) bool { return false }, func(st *state, _ int64) {
+		n := st.namespace(r.Namespace)
+		h.Ready, h.ActiveLeases, h.Waiters = true, n.active, n.waiters
+	})
+	if err != nil {
+		h.Detail = detailOf(err)
+	}
+	return h, nil
+}
+
+func detailOf(err error) string {
+	var e *contract.Error
+	if errors.As(err, &e) {
+		return e.Detail
+	}
+	return "the store cannot serve"
+}
+
+func guarantees() contract.Guarantees {
+	return contract.Guarantees{
+		ProcessCrash: "Nothing that was acknowledged is lost: an answer is given after the entry is on disk (fsync) at a majority of the voters.",
+		MachineCrash: "As a process crash, as long as the disk keeps what it confirmed.",
+		FailOver:     "A new leader has every acknowledged change. A lease may live longer by the time without a leader plus 0.5 s, never shorter.",
+		Partition:    "Only the side with a majority of the voters grants, renews, releases or confirms; the other answers unavailable or outcome_unknown.",
+		ClockStep:    "None of the nodes' wall clocks decides anything; a step changes the times that are displayed.",
+		Restore:      "Tokens stay above the floor, which whoever restores a backup must raise.",
+		Granularity:  time.Millisecond,
+		MinTTL:       time.Millisecond,
+		Slack:        pollInterval + 200*time.Millisecond,
+		Fairness:     "First come first served per key, over all gateways.",
+		QuotaExact:   true,
+	}
+}

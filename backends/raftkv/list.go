@@ -1,0 +1,166 @@
+package raftkv
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+
+	"leased/contract"
+)
+
+// List implements contract.Store.
+func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.ListResult, error) {
+	ctx, end, err := s.begin(ctx, r.Validate)
+	if err != nil {
+		return contract.ListResult{}, err
+	}
+	defer end()
+	q, err := newQuery(r)
+	if err != nil {
+		return contract.ListResult{}, err
+	}
+	// A long scan must not hold up Apply: it runs on a frozen copy.
+	// Whatever came due before the first look is ended; what comes due during
+	// the scan is shown as it was then.
+	var now int64
+	isDue := func(st *state, at int64) bool {
+		if now == 0 {
+			now = at
+		}
+		d, ok := st.expiries.Min()
+		return ok && d.at <= now
+	}
+	if err := s.engine.read(ctx, isDue, func(*state, int64) {}); err != nil {
+		return contract.ListResult{}, err
+	}
+	return q.run(ctx, s.engine.fsm.freeze(), now)
+}
+
+func (f *FSM) freeze() *state {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.freeze()
+}
+
+// query is a List being answered.
+type query struct {
+	*contract.ListRequest
+	state  contract.State
+	limit  int
+	after  *listCursor
+	before int64 // expires before, Unix ns; 0 = any
+}
+
+// listCursor is where a page ended: keys are listed in the order of their ids,
+// the leases of a key in the order of their tokens.
+type listCursor struct {
+	id    contract.KeyID
+	token uint64
+}
+
+const listCursorVersion = 1
+
+func (c listCursor) encode(s contract.State) string {
+	b := append([]byte{listCursorVersion, byte(s)}, c.id[:]...)
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(b, c.token))
+}
+
+func parseListCursor(text string, s contract.State) (*listCursor, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != 2+16+8 || b[0] != listCursorVersion || b[1] != byte(s) {
+		return nil, contract.Invalid("cursor", "is not a cursor of this list")
+	}
+	return &listCursor{id: contract.KeyID(b[2:18]), token: binary.BigEndian.Uint64(b[18:])}, nil
+}
+
+func newQuery(r *contract.ListRequest) (*query, error) {
+	q := &query{ListRequest: r, state: r.State, limit: pageSize(r.Limit)}
+	if q.state == 0 {
+		q.state = contract.StateActive
+	}
+	if !r.ExpiresBefore.IsZero() {
+		q.before = r.ExpiresBefore.UnixNano()
+	}
+	if r.Cursor == "" {
+		return q, nil
+	}
+	var err error
+	q.after, err = parseListCursor(r.Cursor, q.state)
+	return q, err
+}
+
+// scanCheck is how many leases a scan looks at between looks at its deadline.
+const scanCheck = 4096
+
+func (q *query) run(ctx context.Context, s *state, now int64) (contract.ListResult, error) {
+	var out contract.ListResult
+	seen, more := 0, false
+	var last *lease
+	q.scan(s, func(l *lease) bool {
+		if seen++; seen%scanCheck == 0 && ctx.Err() != nil {
+			return false
+		}
+		if !q.matches(l, s.offset) {
+			return true
+		}
+		if len(out.Leases) == q.limit {
+			more = true
+			return false
+		}
+		out.Leases = append(out.Leases, view(l, now, s.offset))
+		last = l
+		return true
+	})
+	if ctx.Err() != nil {
+		return contract.ListResult{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "the deadline passed during the scan")
+	}
+	if more {
+		out.NextCursor = listCursor{id: last.id, token: last.token}.encode(q.state)
+	}
+	return out, nil
+}
+
+// scan calls f with the leases that can match, in order, from after the cursor.
+func (q *query) scan(s *state, f func(*lease) bool) {
+	from := &ident{ns: q.Namespace}
+	var token uint64
+	if q.after != nil {
+		from.id, token = q.after.id, q.after.token
+	}
+	passed := func(l *lease) bool {
+		return q.after != nil && l.id == from.id && l.token <= token
+	}
+	switch {
+	case q.state != contract.StateActive:
+		s.ended.Ascend(endedLease{lease: &lease{grant: &grant{ident: from, token: token}}}, func(e endedLease) bool {
+			return e.ns == q.Namespace && (passed(e.lease) || !s.visible(e.lease) || f(e.lease))
+		})
+	case q.Owner != "":
+		s.held.Ascend(&lease{grant: &grant{ident: from, owner: q.Owner}}, func(l *lease) bool {
+			return l.ns == q.Namespace && l.owner == q.Owner && (passed(l) || f(l))
+		})
+	default:
+		s.keys.Ascend(&keyState{ident: from}, func(ks *keyState) bool {
+			return ks.ns == q.Namespace && (ks.active == nil || passed(ks.active) || f(ks.active))
+		})
+	}
+}
+
+// visible tells whether an ended lease is part of its key's history.
+func (s *state) visible(l *lease) bool {
+	ks := s.key(l.ident)
+	return ks != nil && ks.visible > 0 && l.token >= ks.oldest
+}
+
+func (q *query) matches(l *lease, offset int64) bool {
+	expires := l.expires + offset
+	if l.end != nil {
+		expires = l.end.expiresWall
+	}
+	is := func(filter, value string) bool { return filter == "" || filter == value }
+	return l.state() == q.state &&
+		is(q.Owner, l.owner) && is(q.Instance, l.instance) && is(q.JobID, l.jobID) &&
+		is(q.Tenant, l.key.Tenant) && is(q.Program, l.key.Program) && is(q.Actor, l.key.Actor) &&
+		(q.Target == contract.Target{} || q.Target == l.key.Target) &&
+		(q.before == 0 || expires < q.before)
+}

@@ -1,0 +1,170 @@
+package raftkv
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/hashicorp/raft"
+	"github.com/tidwall/btree"
+)
+
+// A snapshot is: magic, version (2 bytes), CBOR records, SHA-256 of all before.
+// The records are a header, then as many of each sort as the header says, each
+// sort in the order of its tree: equal states make equal bytes.
+const (
+	snapshotMagic   = "leased raftkv snapshot\n"
+	snapshotVersion = 1
+)
+
+// snapshotBuffer is how much is gathered before it is written, in bytes.
+const snapshotBuffer = 1 << 20
+
+// frozen is a state that nothing changes any more, on its way to disk.
+type frozen struct {
+	codec codec
+	state *state
+}
+
+// Snapshot freezes the state. It is O(1): entries go on being applied while the
+// frozen state is written.
+func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
+	return &frozen{codec: f.codec, state: f.freeze()}, nil
+}
+
+// Persist writes the frozen state. The sink is cancelled when that does not work
+// out, so that a part of a snapshot is never taken for one.
+func (f *frozen) Persist(sink raft.SnapshotSink) error {
+	if err := f.write(sink); err != nil {
+		return fmt.Errorf("write snapshot: %w", joinCancel(err, sink.Cancel()))
+	}
+	return sink.Close()
+}
+
+func joinCancel(err, cancel error) error {
+	if cancel != nil {
+		return fmt.Errorf("%w (and cancelling it: %w)", err, cancel)
+	}
+	return err
+}
+
+// Release lets go of the frozen state.
+func (f *frozen) Release() { f.state = nil }
+
+func (f *frozen) write(to io.Writer) error {
+	sum := sha256.New()
+	buf := bufio.NewWriterSize(io.MultiWriter(to, sum), snapshotBuffer)
+	if _, err := buf.WriteString(snapshotMagic); err != nil {
+		return err
+	}
+	if err := binary.Write(buf, binary.BigEndian, uint16(snapshotVersion)); err != nil {
+		return err
+	}
+	if err := writeState(f.codec.enc.NewEncoder(buf), f.state); err != nil {
+		return err
+	}
+	if err := buf.Flush(); err != nil {
+		return err
+	}
+	_, err := to.Write(sum.Sum(nil))
+	return err
+}
+
+func writeState(enc *cbor.Encoder, s *state) error {
+	if err := enc.Encode(headRecord{
+		Now: s.now, Offset: s.offset, Index: s.index,
+		Namespaces: s.namespaces.Len(), Keys: s.keys.Len(), Answers: s.answers.Len(),
+	}); err != nil {
+		return err
+	}
+	if err := each(s.namespaces, func(n *nsState) error {
+		return enc.Encode(namespaceRecord{Name: n.name, Floor: n.floor})
+	}); err != nil {
+		return err
+	}
+	if err := each(s.keys, func(ks *keyState) error { return enc.Encode(keyRecordOf(s, ks)) }); err != nil {
+		return err
+	}
+	return each(s.answers, func(a answer) error { return enc.Encode(answerRecordOf(a)) })
+}
+
+// each calls f for every item in order until f fails.
+func each[T any](t *btree.BTreeG[T], f func(T) error) error {
+	var err error
+	t.Scan(func(item T) bool {
+		err = f(item)
+		return err == nil
+	})
+	return err
+}
+
+// Restore replaces the state by a snapshot, after its checksum and every key in
+// it were found right.
+func (f *FSM) Restore(from io.ReadCloser) error {
+	defer from.Close()
+	s, err := readSnapshot(f.codec, from)
+	if err != nil {
+		return fmt.Errorf("raftkv: restore snapshot: %w", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state = s
+	f.ring.reset(s.index)
+	return nil
+}
+
+func readSnapshot(c codec, from io.Reader) (*state, error) {
+	r := &summed{from: bufio.NewReaderSize(from, snapshotBuffer), sum: sha256.New()}
+	head := make([]byte, len(snapshotMagic)+2)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	if string(head[:len(snapshotMagic)]) != snapshotMagic {
+		return nil, fmt.Errorf("this is not a snapshot of raftkv")
+	}
+	if v := binary.BigEndian.Uint16(head[len(snapshotMagic):]); v != snapshotVersion {
+		return nil, fmt.Errorf("snapshot version %d; this release knows %d", v, snapshotVersion)
+	}
+	return readState(c.dec.NewDecoder(r), r)
+}
+
+// summed reads all but the last sha256.Size bytes, which are the checksum of
+// what came before them.
+type summed struct {
+	from *bufio.Reader
+	sum  hash.Hash
+}
+
+func (r *summed) Read(p []byte) (int, error) {
+	ahead, err := r.from.Peek(min(len(p), r.from.Size()-sha256.Size) + sha256.Size)
+	n := len(ahead) - sha256.Size
+	if n <= 0 {
+		if err == nil || err == io.EOF {
+			return 0, io.EOF
+		}
+		return 0, err
+	}
+	n = copy(p, ahead[:n])
+	r.sum.Write(p[:n])
+	_, err = r.from.Discard(n)
+	return n, err
+}
+
+// verify reads the checksum. Everything before it must have been read.
+func (r *summed) verify() error {
+	if n, _ := r.Read(make([]byte, 1)); n != 0 {
+		return fmt.Errorf("there is more in the snapshot than its header says")
+	}
+	want := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(r.from, want); err != nil {
+		return fmt.Errorf("checksum: %w", err)
+	}
+	if string(r.sum.Sum(nil)) != string(want) {
+		return fmt.Errorf("the checksum is wrong: the snapshot is damaged")
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package raftkv
+
+import (
+	"sync"
+
+	"leased/contract"
+)
+
+// waiters are the calls of this node that wait in queues. Copies of one attempt
+// share a place: it is left when the last of them goes.
+type waiters struct {
+	mu     sync.Mutex
+	places map[contract.Scope]*place
+}
+
+type place struct {
+	calls map[*call]struct{}
+	// attach is the newest entry that brought one of the calls here.
+	attach uint64
+	// taken tells that one of the calls has handed the grant to its client.
+	taken bool
+}
+
+// call is one waiting call. ch gets one message: the turn, or why there will be
+// none.
+type call struct {
+	scope contract.Scope
+	place *place
+	ch    chan turn
+}
+
+type turn struct {
+	reply reply
+	err   error
+}
+
+func newWaiters() *waiters { return &waiters{places: make(map[contract.Scope]*place)} }
+
+// join announces a call before its command is proposed, so that a turn that
+// comes at once finds it.
+func (w *waiters) join(scope contract.Scope) *call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.places[scope]
+	if p == nil {
+		p = &place{calls: make(map[*call]struct{})}
+		w.places[scope] = p
+	}
+	c := &call{scope: scope, place: p, ch: make(chan turn, 1)}
+	p.calls[c] = struct{}{}
+	return c
+}
+
+// attached notes the entry that brought a call to its place.
+func (w *waiters) attached(c *call, attach uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.place.attach = max(c.place.attach, attach)
+}
+
+// take notes that the call hands the grant to its client, and ends the call.
+func (w *waiters) take(c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.place.taken = true
+	w.remove(c)
+}
+
+// leave ends a call without a grant. last tells that nobody is at the place any
+// more and nobody took a grant: attach then names what has to be taken back.
+func (w *waiters) leave(c *call) (attach uint64, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.remove(c)
+	return c.place.attach, len(c.place.calls) == 0 && !c.place.taken
+}
+
+func (w *waiters) remove(c *call) {
+	delete(c.place.calls, c)
+	if len(c.place.calls) == 0 && w.places[c.scope] == c.place {
+		delete(w.places, c.scope)
+	}
+}
+
+// serve tells the calls of a scope that their turn came. Later calls of the
+// scope are not theirs: they find the stored answer.
+func (w *waiters) serve(s *served) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.places[s.scope]
+	if p == nil {
+		return
+	}
+	delete(w.places, s.scope)
+	p.attach = max(p.attach, s.attach)
+	for c := range p.calls {
+		c.ch <- turn{reply: s.reply}
+	}
+}
+
+// fail tells every waiting call that it waits for nothing.
+func (w *waiters) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for scope, p := range w.places {
+		delete(w.places, scope)
+		for c := range p.calls {
+			c.ch <- turn{err: err}
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package raftkv
+
+import (
+	"context"
+	"sync"
+
+	"leased/contract"
+)
+
+// Watch implements contract.Store. A stream reads the node's ring at its own
+// pace; a reader that is overtaken is told by a gap.
+func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.Stream, error) {
+	ctx, end, err := s.begin(ctx, r.Validate)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	ring := s.engine.fsm.ring
+	var from pos
+	if r.After != "" {
+		if from, err = parseEventID("after", r.After); err != nil {
+			return nil, err
+		}
+	}
+	// The events that a cursor may name must have been applied here.
+	if err := s.engine.read(ctx, func(*state, int64) bool { return false }, func(*state, int64) {}); err != nil {
+		return nil, err
+	}
+	if r.After == "" {
+		from = ring.end()
+	} else if !ring.known(from) {
+		return nil, contract.Invalid("after", "is not the id of an event")
+	}
+	st := &stream{store: s, ring: ring, filter: *r, at: from, ended: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, contract.Errorf(contract.CodeClosed, nil, "the store is closed")
+	}
+	s.streams[st] = struct{}{}
+	return st, nil
+}
+
+type stream struct {
+	store  *Store
+	ring   *ring
+	filter contract.WatchRequest
+	at     pos // of the last event that was read
+	once   sync.Once
+	ended  chan struct{}
+}
+
+func (st *stream) end() { st.once.Do(func() { close(st.ended) }) }
+
+// Close implements contract.Stream.
+func (st *stream) Close() {
+	st.end()
+	st.store.mu.Lock()
+	defer st.store.mu.Unlock()
+	delete(st.store.streams, st)
+}
+
+// Next implements contract.Stream.
+func (st *stream) Next(ctx context.Context) (contract.Event, error) {
+	for {
+		select {
+		case <-st.ended:
+			return contract.Event{}, contract.Errorf(contract.CodeClosed, nil, "the stream is closed")
+		default:
+		}
+		e, ok, lost, floor, grew := st.ring.after(st.at)
+		switch {
+		case lost:
+			st.at = floor
+			return contract.Event{ID: eventID(floor), Kind: contract.EventGap, Namespace: st.filter.Namespace}, nil
+		case ok:
+			st.at = e.pos
+			if st.wants(e.lease) {
+				return eventView(&e), nil
+			}
+			continue
+		}
+		select {
+		case <-grew:
+		case <-st.ended:
+		case <-ctx.Done():
+			return contract.Event{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "no event before the deadline")
+		}
+	}
+}
+
+func (st *stream) wants(l *lease) bool {
+	f := &st.filter
+	return l.ns == f.Namespace &&
+		(f.Owner == "" || f.Owner == l.owner) &&
+		(f.Instance == "" || f.Instance == l.instance) &&
+		(f.LeaseID.IsZero() || f.LeaseID == l.leaseID()) &&
+		(f.KeyID.IsZero() || f.KeyID == l.id)
+}
