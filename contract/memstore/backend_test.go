@@ -195,6 +195,52 @@ func TestBackend_AdvanceStopsAtEveryEnd(t *testing.T) {
 	})
 }
 
+// watched is a Model that reports each step before it takes it.
+type watched struct {
+	*Model
+	before func(now time.Time)
+}
+
+func (w watched) Step(now time.Time, op Op) Answer {
+	w.before(now)
+	return w.Model.Step(now, op)
+}
+
+// TestBackend_AdvanceWaitsForTakers looks whether time goes on while somebody
+// was served and does not know yet. Without that wait a waiter was told of a
+// lease that had ended before its call came back.
+func TestBackend_AdvanceWaitsForTakers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver(t)
+		var b *Backend
+		last, moved := d.now, 0
+		b = New(Options{Machine: watched{NewModel(16), func(now time.Time) {
+			if now.After(last) {
+				moved++
+				if b.untaken > 0 {
+					t.Errorf("time goes from %v to %v while %d calls have not taken their answers", last, now, b.untaken)
+				}
+			}
+			last = now
+		}}})
+		s := b.Open()
+		mustAcquire(t, s, d.request("alice", "k"))
+		var waiters []<-chan reply
+		for i := range 20 {
+			waiters = append(waiters, park(t.Context(), s, waiter(d, fmt.Sprint("owner-", i))))
+		}
+		b.Advance(time.Hour)
+		for _, done := range waiters {
+			if got := <-done; got.String() != "acquired" {
+				t.Errorf("waiter: got %s, want acquired", got)
+			}
+		}
+		if moved != 22 {
+			t.Errorf("time moved %d times, want once for each of 21 leases and to the end", moved)
+		}
+	})
+}
+
 func TestStore_EndsOfAHandle(t *testing.T) {
 	tests := []struct {
 		name   string
