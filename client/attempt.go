@@ -72,7 +72,7 @@ func (c *Client) attempt(ctx context.Context, sent *call, server string, waitLef
 func (c *Client) request(ctx context.Context, sent *call, server string, waitLeft, budget time.Duration) (*http.Request, error) {
 	var body io.Reader
 	if sent.body != nil {
-		text, err := json.Marshal(sent.body(waitLeft))
+		text, err := json.Marshal(sent.body(waitLeft), json.Deterministic(true))
 		if err != nil {
 			return nil, err
 		}

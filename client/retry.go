@@ -97,21 +97,18 @@ func (c *Client) do(ctx context.Context, sent *call) error {
 // latest attempt, if there was one.
 func (c *Client) ended(ctx context.Context, sent *call, last *Error, unknown bool) *Error {
 	cause := context.Cause(ctx)
+	if !unknown && last != nil && last.Problem.Code != api.CodeTimeout {
+		// Unreachable to the end is more useful to know than that time passed.
+		e := *last
+		e.Err = errors.Join(cause, last.Err)
+		return &e
+	}
 	if last != nil {
 		cause = errors.Join(cause, last)
 	}
 	if unknown {
 		return newError(api.CodeOutcomeUnknown, sent.requestID, cause,
 			"the call ended without an answer; repeat it with the same request id")
-	}
-	if last != nil && last.Problem.Code != api.CodeTimeout {
-		// Unreachable to the end is more useful to know than that time passed.
-		e := *last
-		e.Err = cause
-		if last.Err != nil {
-			e.Err = errors.Join(context.Cause(ctx), last.Err)
-		}
-		return &e
 	}
 	return newError(api.CodeTimeout, sent.requestID, cause, "the call's deadline passed; nothing was applied")
 }
