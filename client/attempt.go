@@ -147,6 +147,7 @@ func (sent *call) refusal(resp *http.Response, text []byte) *verdict {
 		v.again, v.mayBeApplied = true, sent.changes
 	case api.CodeUnavailable, api.CodeClosed, api.CodeTimeout, api.CodeRateLimited:
 		v.again = true
+	default: // an answer
 	}
 	return v
 }
@@ -168,8 +169,7 @@ func (sent *call) foreign(status int) *Error {
 // withoutURL drops what net/http puts around an error: the URL says nothing
 // that the caller does not know, and hides what went wrong.
 func withoutURL(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err

@@ -84,8 +84,7 @@ func (e *Error) Is(target error) bool {
 // CodeOf returns the code of an error of this package, and "" for another one
 // or nil.
 func CodeOf(err error) api.Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Problem.Code
 	}
 	return ""

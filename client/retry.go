@@ -124,8 +124,9 @@ func conclude(last *Error, unknown bool) *Error {
 		api.CodeInternal, api.CodeUnauthenticated, api.CodeDenied, "":
 		return newError(api.CodeOutcomeUnknown, last.Problem.RequestID, last,
 			"an earlier attempt may have been applied; repeat the call with the same request id")
+	default:
+		return last
 	}
-	return last
 }
 
 func newPauses() *backoff.ExponentialBackOff {
