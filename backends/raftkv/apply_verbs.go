@@ -129,44 +129,56 @@ func (s *state) queueOf(ks *keyState, w *waiter) contract.Queue {
 // answer is the grant, or with Undo its end.
 func (st *step) away(c *awayCmd) reply {
 	id := &ident{ns: c.Namespace, id: c.KeyID}
-	ks := st.settle(id)
-	conflict := func(q contract.Queue) reply {
-		r := reply{outcome: contract.OutcomeConflict, queue: q}
-		if ks := st.key(id); ks != nil {
-			r.lease = ks.active
-		}
-		return r
+	if c.Undo {
+		// Before anything else: were the caller served in this entry and undone in
+		// it, the next in line would be granted in it too, with the same token.
+		st.depart(c)
+		st.settle(id)
+	} else {
+		st.settle(id)
+		st.depart(c)
 	}
 	if w, ok := st.places.Get(&waiter{cmd: &acquireCmd{Scope: c.Scope}}); ok {
-		if w.attach == c.Attach {
-			gone := *w
-			gone.attach, gone.drop = 0, st.now+w.cmd.Keep.Idempotency
-			st.move(ks, w, &gone)
-			ks = st.key(id)
-		}
-		return conflict(st.queueOf(ks, w))
+		ks := st.key(w.ident)
+		return reply{outcome: contract.OutcomeConflict, lease: ks.active, queue: st.queueOf(ks, w)}
 	}
 	a, ok := st.answers.Get(answer{scope: c.Scope})
 	if !ok {
-		length := 0
-		if ks != nil {
-			length = int(ks.present)
-		}
-		return conflict(contract.Queue{Length: length})
+		return st.stillHeld(id)
 	}
 	l := st.current(a.g)
-	if !c.Undo || l == nil || l.end != nil || l.attach != c.Attach {
+	if !c.Undo || l.end != nil || l.attach != c.Attach {
 		r := st.replayGrant(a.g)
-		r.replayed = l == nil || l.attach != c.Attach
+		r.replayed = l.attach != c.Attach
 		return r
 	}
-	st.end(ks, ending{
+	st.end(st.key(l.ident), ending{
 		state: contract.StateReleased, by: l.owner, reason: undoneReason,
 		requestID: l.requestID, traceID: l.traceID,
 	}, 0)
 	st.answers.Delete(a)
 	st.answerDrops.Delete(due[contract.Scope]{at: st.now + l.keepAnswer, what: a.scope})
-	return conflict(contract.Queue{})
+	return st.stillHeld(id)
+}
+
+// depart marks the place that c names as away, unless its caller has returned.
+func (st *step) depart(c *awayCmd) {
+	w, ok := st.places.Get(&waiter{cmd: &acquireCmd{Scope: c.Scope}})
+	if !ok || w.attach != c.Attach {
+		return
+	}
+	gone := *w
+	gone.attach, gone.drop = 0, st.now+w.cmd.Keep.Idempotency
+	st.move(st.key(w.ident), w, &gone)
+}
+
+// stillHeld is the answer to a caller that has no place and no grant.
+func (st *step) stillHeld(id *ident) reply {
+	r := reply{outcome: contract.OutcomeConflict}
+	if ks := st.key(id); ks != nil {
+		r.lease, r.queue.Length = ks.active, int(ks.present)
+	}
+	return r
 }
 
 func (st *step) renewAll(c *renewCmd) []reply {

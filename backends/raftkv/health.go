@@ -15,7 +15,7 @@ func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract
 		return contract.Health{}, err
 	}
 	defer end()
-	h := contract.Health{Guarantees: guarantees()}
+	h := contract.Health{Guarantees: Guarantees()}
 	err = s.engine.read(ctx, func(*state, int64) bool { return false }, func(st *state, _ int64) {
 		n := st.namespace(r.Namespace)
 		h.Ready, h.ActiveLeases, h.Waiters = true, n.active, n.waiters
@@ -34,7 +34,8 @@ func detailOf(err error) string {
 	return "the store cannot serve"
 }
 
-func guarantees() contract.Guarantees {
+// Guarantees returns what this backend promises.
+func Guarantees() contract.Guarantees {
 	return contract.Guarantees{
 		ProcessCrash: "Nothing that was acknowledged is lost: an answer is given after the entry is on disk (fsync) at a majority of the voters.",
 		MachineCrash: "As a process crash, as long as the disk keeps what it confirmed.",

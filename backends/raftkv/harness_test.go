@@ -1,0 +1,143 @@
+package raftkv_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"leased/backends/raftkv"
+	"leased/cluster"
+	"leased/contract"
+	"leased/contract/contracttest"
+)
+
+// closeTimeout bounds the closing of a test's node.
+const closeTimeout = 30 * time.Second
+
+// node is a raft node of its own with a clock that can be moved.
+type node struct {
+	dir    string
+	offset atomic.Int64 // ns added to the monotonic clock
+	start  time.Time
+	wall   atomic.Int64 // ns added to the wall clock
+
+	mu      sync.Mutex
+	cluster *cluster.Node
+	engine  *raftkv.Engine
+	fsm     *raftkv.FSM
+	expired []contract.Event
+	handles map[contract.Store]*handle
+}
+
+func newNode(t contracttest.TB) *node {
+	t.Helper()
+	n := &node{dir: t.TempDir(), start: time.Now(), handles: make(map[contract.Store]*handle)}
+	n.open(t)
+	t.Cleanup(func() { n.close(t) })
+	return n
+}
+
+func (n *node) open(t contracttest.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	n.fsm = raftkv.NewFSM()
+	var err error
+	n.cluster, err = cluster.Open(ctx, cluster.Config{NodeID: "n1", DataDir: n.dir}, n.fsm)
+	if err != nil {
+		t.Fatalf("open node: %v", err)
+	}
+	n.engine = raftkv.New(raftkv.Options{
+		FSM: n.fsm, Proposer: n.cluster,
+		Observer: func(e contract.Event) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.expired = append(n.expired, e)
+		},
+		Clock: func() time.Duration { return time.Since(n.start) + time.Duration(n.offset.Load()) },
+		Wall:  func() time.Time { return time.Now().Add(time.Duration(n.wall.Load())) },
+	})
+}
+
+func (n *node) close(t contracttest.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := n.engine.Close(ctx); err != nil {
+		t.Errorf("close engine: %v", err)
+	}
+	if err := n.cluster.Close(ctx); err != nil {
+		t.Errorf("close node: %v", err)
+	}
+}
+
+// handle is a Store whose calls can be cut off, as those of a gateway are when
+// its connection to the leader breaks.
+type handle struct {
+	contract.Store
+	dead context.Context
+	kill context.CancelFunc
+}
+
+// cut returns ctx that also ends when the handle is killed.
+func (h *handle) cut(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(h.dead, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (h *handle) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
+	ctx, cancel := h.cut(ctx)
+	defer cancel()
+	return h.Store.Acquire(ctx, r)
+}
+
+func (n *node) handle() contract.Store {
+	h := &handle{Store: n.engine.Store()}
+	h.dead, h.kill = context.WithCancel(context.Background())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.handles[h] = h
+	return h
+}
+
+// kill cuts off a handle's calls. On this backend a gateway has nothing else in
+// the store: its waiters are calls of the leader's.
+func (n *node) kill(s contract.Store) {
+	n.mu.Lock()
+	h := n.handles[s]
+	delete(n.handles, s)
+	n.mu.Unlock()
+	h.kill()
+}
+
+// reopen stops the node and opens it again on what is on disk.
+func (n *node) reopen(t contracttest.TB) {
+	t.Helper()
+	n.mu.Lock()
+	old := n.handles
+	n.handles = make(map[contract.Store]*handle)
+	n.mu.Unlock()
+	for _, h := range old {
+		h.kill()
+	}
+	n.close(t)
+	n.open(t)
+}
+
+func (n *node) harness() *contracttest.Harness {
+	return &contracttest.Harness{
+		Name:       "raftkv",
+		Open:       func(contracttest.TB) contract.Store { return n.handle() },
+		Kill:       func(_ contracttest.TB, s contract.Store) { n.kill(s) },
+		Reopen:     n.reopen,
+		Advance:    func(_ contracttest.TB, d time.Duration) { n.offset.Add(int64(d)) },
+		Guarantees: raftkv.Guarantees(),
+	}
+}
+
+func TestContract(t *testing.T) {
+	contracttest.Run(t, func(t *testing.T) *contracttest.Harness { return newNode(t).harness() })
+}
