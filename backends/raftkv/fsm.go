@@ -130,3 +130,6 @@ func (f *FSM) agenda() agenda {
 	}
 	return a
 }
+
+// Clock returns where the replicated clock stands, in nanoseconds.
+func (f *FSM) Clock() int64 { return f.agenda().now }
