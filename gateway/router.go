@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"leased/contract"
+)
+
+// Namespace is one namespace as the caller of New configures it.
+type Namespace struct {
+	Name    string
+	Backend string // the backend's name in the configuration
+	// Store serves the namespace. Several namespaces may share one; closing it
+	// is the caller's.
+	Store  contract.Store
+	Policy Policy
+}
+
+// namespace is a Namespace with what is worked out once.
+type namespace struct {
+	Namespace
+	retention contract.Retention
+	limits    contract.Limits
+	metrics   *namespaceMetrics
+	health    *probe
+}
+
+// router finds the namespace that a request names. It does not change while the
+// gateway runs.
+type router struct {
+	byName map[string]*namespace
+	sorted []*namespace
+	// unknown stands for every namespace that is not configured: it has metrics
+	// and nothing else, so that a caller's text never becomes a label.
+	unknown *namespace
+}
+
+const unknownNamespace = "unknown"
+
+func newRouter(configured []Namespace, m *metrics) (*router, error) {
+	if len(configured) == 0 {
+		return nil, errors.New("gateway: no namespace is configured")
+	}
+	r := &router{
+		byName:  make(map[string]*namespace, len(configured)),
+		unknown: &namespace{Namespace: Namespace{Name: unknownNamespace}, metrics: m.namespace(unknownNamespace)},
+	}
+	for _, c := range configured {
+		name, err := contract.NormalizeText("name", c.Name, contract.MaxNamespace, true)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("gateway: namespace %q: %w", c.Name, err)
+		case name != c.Name:
+			return nil, fmt.Errorf("gateway: namespace %q is not in Unicode normal form C", c.Name)
+		case name == unknownNamespace:
+			return nil, fmt.Errorf("gateway: the namespace name %q stands for all unknown ones in the metrics", name)
+		case r.byName[name] != nil:
+			return nil, fmt.Errorf("gateway: namespace %q is configured twice", name)
+		case c.Backend == "" || c.Store == nil:
+			return nil, fmt.Errorf("gateway: namespace %q has no backend", name)
+		}
+		if err := c.Policy.Validate(); err != nil {
+			return nil, fmt.Errorf("gateway: namespace %q: %w", name, err)
+		}
+		r.byName[name] = &namespace{
+			Namespace: c, retention: c.Policy.retention(), limits: c.Policy.limits(),
+			metrics: m.namespace(name), health: newProbe(name, c.Store),
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.byName)) {
+		r.sorted = append(r.sorted, r.byName[name])
+	}
+	return r, nil
+}
