@@ -1,0 +1,111 @@
+package contracttest
+
+import (
+	"context"
+	"time"
+
+	"leased/contract"
+)
+
+// patience is the Wait of waiters that a rule means to serve: longer than it
+// takes, shorter than the call's deadline, so that which of the two ended a
+// wait can be told.
+const patience = 25 * time.Second
+
+// call is an acquire that runs beside the rule.
+type call struct {
+	req    *contract.AcquireRequest
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	// Set before done is closed.
+	res          contract.Result
+	err          error
+	began, ended time.Time
+}
+
+// start sends r with a deadline of limit from now.
+func (e *Env) start(s contract.Store, r *contract.AcquireRequest, limit time.Duration) *call {
+	ctx, cancel := e.cancellable(limit)
+	c := &call{req: r, cancel: cancel, done: make(chan struct{}), began: time.Now()}
+	e.spawn(func() {
+		defer close(c.done)
+		c.began = time.Now()
+		c.res, c.err = s.Acquire(ctx, r)
+		c.ended = time.Now()
+	})
+	return c
+}
+
+// newWaiter is newAcquire, with the patience to wait for the key.
+func (e *Env) newWaiter(key contract.Key, owner string) *contract.AcquireRequest {
+	r := e.newAcquire(key, owner)
+	r.Wait = patience
+	return r
+}
+
+// park sends r, which must have to wait, and returns once it is in the queue.
+func (e *Env) park(s contract.Store, r *contract.AcquireRequest) *call {
+	e.Helper()
+	before := e.queueLength(s, r.Key)
+	c := e.start(s, r, watchdog)
+	e.eventually("the waiter counts in the queue", func() bool {
+		e.waiting(c)
+		return e.queueLength(s, r.Key) == before+1
+	})
+	return c
+}
+
+// waiting wants calls not to be answered yet.
+func (e *Env) waiting(calls ...*call) {
+	e.Helper()
+	for _, c := range calls {
+		select {
+		case <-c.done:
+			e.Fatalf("acquire by %s should still wait; got %s, error %v", c.req.Owner, describe(c.res), c.err)
+		default:
+		}
+	}
+}
+
+// finished waits for a call's answer, whatever it is.
+func (e *Env) finished(c *call) {
+	e.Helper()
+	e.waitFor(c.done, "the acquire by "+c.req.Owner)
+}
+
+// served waits until the call is granted the key.
+func (e *Env) served(c *call) contract.Lease {
+	e.Helper()
+	e.finished(c)
+	return *e.answered("waiting acquire by "+c.req.Owner, c.res, c.err, contract.OutcomeAcquired).Lease
+}
+
+// refusedAtEnd waits until the call is told that the key is held.
+func (e *Env) refusedAtEnd(c *call) contract.Result {
+	e.Helper()
+	e.finished(c)
+	return e.answered("waiting acquire by "+c.req.Owner, c.res, c.err, contract.OutcomeConflict)
+}
+
+// gone cancels a waiting call and returns when it no longer counts.
+func (e *Env) gone(s contract.Store, c *call) {
+	e.Helper()
+	before := e.queueLength(s, c.req.Key)
+	c.cancel()
+	e.finished(c)
+	if c.err == nil && c.res.Outcome == contract.OutcomeAcquired {
+		e.Fatalf("a cancelled waiter was granted the key while it was held")
+	}
+	e.eventually("the cancelled waiter stops counting", func() bool {
+		return e.queueLength(s, c.req.Key) == before-1
+	})
+}
+
+// handOver releases the lease and returns when the answer came: by then the
+// next waiter's turn has come.
+func (e *Env) handOver(s contract.Store, l contract.Lease) time.Time {
+	e.Helper()
+	e.end(s, l)
+	return time.Now()
+}

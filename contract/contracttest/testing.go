@@ -1,0 +1,22 @@
+package contracttest
+
+import "testing"
+
+// Run holds a backend to every rule, each in a parallel subtest named after its
+// ID. newHarness is called once for each rule.
+func Run(t *testing.T, newHarness func(t *testing.T) *Harness) {
+	t.Helper()
+	for _, rule := range Rules() {
+		t.Run(rule.ID, func(t *testing.T) {
+			t.Parallel()
+			defer func() {
+				if t.Failed() {
+					t.Logf("THE RULE: %s", rule.Sentence)
+				}
+			}()
+			h := newHarness(t)
+			h.check(t)
+			rule.run(t, h)
+		})
+	}
+}
