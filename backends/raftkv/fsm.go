@@ -20,6 +20,7 @@ type batch struct {
 type FSM struct {
 	codec codec
 	ring  *ring
+	texts *interner // used by ApplyBatch and Restore, which raft calls one at a time
 
 	mu    sync.RWMutex
 	state *state
@@ -34,7 +35,7 @@ var (
 
 // NewFSM returns an empty state machine.
 func NewFSM() *FSM {
-	return &FSM{codec: newCodec(), state: newState(), ring: newRing(ringSize)}
+	return &FSM{codec: newCodec(), state: newState(), ring: newRing(ringSize), texts: newInterner()}
 }
 
 // listen makes f the one that hears of what is applied.
@@ -64,6 +65,9 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 		if err != nil {
 			panic(fmt.Sprintf("raftkv: log entry %d cannot be applied: %v. "+
 				"It was written by another release of leased; run that release or a later one on this data.", l.Index, err))
+		}
+		if c, ok := body.(*acquireCmd); ok {
+			f.texts.acquire(c)
 		}
 		entries[i] = entry{h, body}
 	}

@@ -106,7 +106,7 @@ func each[T any](t *btree.BTreeG[T], f func(T) error) error {
 // it were found right.
 func (f *FSM) Restore(from io.ReadCloser) error {
 	defer from.Close()
-	s, err := readSnapshot(f.codec, from)
+	s, err := readSnapshot(f.codec, f.texts, from)
 	if err != nil {
 		return fmt.Errorf("raftkv: restore snapshot: %w", err)
 	}
@@ -117,7 +117,7 @@ func (f *FSM) Restore(from io.ReadCloser) error {
 	return nil
 }
 
-func readSnapshot(c codec, from io.Reader) (*state, error) {
+func readSnapshot(c codec, texts *interner, from io.Reader) (*state, error) {
 	r := &summed{from: bufio.NewReaderSize(from, snapshotBuffer), sum: sha256.New()}
 	head := make([]byte, len(snapshotMagic)+2)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -129,7 +129,7 @@ func readSnapshot(c codec, from io.Reader) (*state, error) {
 	if v := binary.BigEndian.Uint16(head[len(snapshotMagic):]); v != snapshotVersion {
 		return nil, fmt.Errorf("snapshot version %d; this release knows %d", v, snapshotVersion)
 	}
-	return readState(c.dec.NewDecoder(r), r)
+	return readState(c.dec.NewDecoder(r), texts, r)
 }
 
 // summed reads all but the last sha256.Size bytes, which are the checksum of

@@ -127,15 +127,18 @@ func leaseRecordOf(l *lease) leaseRecord {
 	}
 }
 
-func (r *leaseRecord) lease(id *ident) (*lease, error) {
+func (r *leaseRecord) lease(id *ident, texts *interner) (*lease, error) {
 	if r.Version != contract.RecordVersion {
 		return nil, fmt.Errorf("lease record version %d; this release knows %d", r.Version, contract.RecordVersion)
+	}
+	for i := range r.Metadata {
+		r.Metadata[i] = texts.text(r.Metadata[i])
 	}
 	return &lease{
 		grant: &grant{
 			ident: id, nonce: r.Nonce, token: r.Token, at: pos{index: r.Index, n: r.N}, wall: r.Wall, cap: r.Cap,
-			maxLifetime: r.MaxLifetime, keepAnswer: r.KeepAnswer, scope: r.Scope, owner: r.Owner,
-			instance: r.Instance, executionID: r.ExecutionID, jobID: r.JobID, traceID: r.TraceID,
+			maxLifetime: r.MaxLifetime, keepAnswer: r.KeepAnswer, scope: r.Scope, owner: texts.text(r.Owner),
+			instance: texts.text(r.Instance), executionID: r.ExecutionID, jobID: r.JobID, traceID: r.TraceID,
 			requestID: r.RequestID, metadata: r.Metadata,
 		},
 		life: r.Life.life(), answersUntil: r.AnswersUntil, attach: r.Attach,
@@ -150,8 +153,8 @@ func endedRecordOf(e endedLease) endedRecord {
 	}
 }
 
-func (r *endedRecord) ended(id *ident) (endedLease, error) {
-	l, err := r.Lease.lease(id)
+func (r *endedRecord) ended(id *ident, texts *interner) (endedLease, error) {
+	l, err := r.Lease.lease(id, texts)
 	if err != nil {
 		return endedLease{}, err
 	}
@@ -207,12 +210,13 @@ func keyRecordOf(s *state, ks *keyState) keyRecord {
 
 // reader builds a state from records.
 type reader struct {
-	dec *cbor.Decoder
-	s   *state
+	dec   *cbor.Decoder
+	texts *interner
+	s     *state
 }
 
-func readState(dec *cbor.Decoder, sum *summed) (*state, error) {
-	r := reader{dec: dec, s: newState()}
+func readState(dec *cbor.Decoder, texts *interner, sum *summed) (*state, error) {
+	r := reader{dec: dec, texts: texts, s: newState()}
 	var head headRecord
 	if err := r.next(&head); err != nil {
 		return nil, err
@@ -255,14 +259,15 @@ func (r *reader) next(record any) error {
 }
 
 func (r *reader) key(k *keyRecord) error {
-	id := &ident{ns: r.s.namespace(k.Namespace).name, key: k.Key.key(), id: k.ID}
+	r.texts.key(&k.Key)
+	id := &ident{ns: r.texts.text(k.Namespace), key: k.Key.key(), id: k.ID}
 	// A record under another key's id would be granted over that key.
 	if id.key.ID() != id.id {
 		return fmt.Errorf("a record of key %s is stored under the id of another key", id.key.Canonical())
 	}
 	ks := &keyState{ident: id, perKey: k.PerKey, keep: k.Keep, visible: k.Visible, oldest: k.Oldest}
 	for i := range k.Ended {
-		e, err := k.Ended[i].ended(id)
+		e, err := k.Ended[i].ended(id, r.texts)
 		if err != nil {
 			return err
 		}
@@ -273,7 +278,7 @@ func (r *reader) key(k *keyRecord) error {
 		}
 	}
 	if k.Active != nil {
-		l, err := k.Active.lease(id)
+		l, err := k.Active.lease(id, r.texts)
 		if err != nil {
 			return err
 		}
