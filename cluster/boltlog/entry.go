@@ -16,9 +16,10 @@ import (
 //	version 1 | type 1 | term 8 | appended at, ns since 1970, 0 unknown 8 |
 //	length of extensions 4 | extensions | data | CRC-32C 4
 //
-// The checksum also covers the index, which is the key, so that a value found
-// under another key is damage too.
+// The checksum is combined with the index, which is the key, so that a value
+// found under another key is damage too.
 const (
+	keySize      = 8
 	entryVersion = 1
 	headerSize   = 1 + 1 + 8 + 8 + 4
 	checksumSize = 4
@@ -31,8 +32,8 @@ var ErrDamaged = errors.New("log entry is damaged")
 // program.
 var ErrVersion = errors.New("log entry has an unknown version")
 
-func entryKey(index uint64) [8]byte {
-	var key [8]byte
+func entryKey(index uint64) [keySize]byte {
+	var key [keySize]byte
 	binary.BigEndian.PutUint64(key[:], index)
 	return key
 }
@@ -61,9 +62,7 @@ func appendEntry(buf []byte, log *raft.Log) ([]byte, error) {
 }
 
 func checksum(index uint64, value []byte) uint32 {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	key := entryKey(index)
-	return crc32.Update(crc32.Update(0, table, key[:]), table, value)
+	return crc32.Checksum(value, crc32.MakeTable(crc32.Castagnoli)) ^ uint32(index) ^ uint32(index>>32)
 }
 
 // checkEntry tells whether value is a whole entry of this index.

@@ -81,14 +81,22 @@ func open(path string, options *bbolt.Options) (*Store, error) {
 }
 
 func (s *Store) prepare() error {
-	err := s.update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{logsBucket, valuesBucket} {
-			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
-				return err
-			}
-		}
+	missing := false
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		missing = logs(tx) == nil || values(tx) == nil
 		return nil
 	})
+	if err == nil && missing {
+		// Only then: a node must start on a full disk to be read from.
+		err = s.update(func(tx *bbolt.Tx) error {
+			for _, name := range []string{logsBucket, valuesBucket} {
+				if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 	if err != nil {
 		return err
 	}
@@ -96,7 +104,7 @@ func (s *Store) prepare() error {
 	// not say what to do.
 	return s.db.View(func(tx *bbolt.Tx) error {
 		return logs(tx).ForEach(func(k, v []byte) error {
-			if len(k) != 8 {
+			if len(k) != keySize {
 				return fmt.Errorf("key %x: %w", k, ErrDamaged)
 			}
 			return checkEntry(binary.BigEndian.Uint64(k), v)
@@ -212,7 +220,7 @@ func (s *Store) StoreLogs(entries []*raft.Log) error {
 		bucket.FillPercent = 1
 		size := 0
 		for _, log := range entries {
-			size += entrySize(log)
+			size += keySize + entrySize(log)
 		}
 		buf := s.buf[:0]
 		if cap(buf) < size {
@@ -221,11 +229,11 @@ func (s *Store) StoreLogs(entries []*raft.Log) error {
 		for _, log := range entries {
 			start := len(buf)
 			var err error
+			buf = binary.BigEndian.AppendUint64(buf, log.Index)
 			if buf, err = appendEntry(buf, log); err != nil {
 				return err
 			}
-			key := entryKey(log.Index)
-			if err := bucket.Put(key[:], buf[start:]); err != nil {
+			if err := bucket.Put(buf[start:start+keySize], buf[start+keySize:]); err != nil {
 				return err
 			}
 		}
@@ -263,11 +271,12 @@ func (s *Store) DeleteRange(first, last uint64) error {
 // tells whether there may be more.
 func (s *Store) deleteSome(first, last uint64, limit int) (more bool, err error) {
 	err = s.update(func(tx *bbolt.Tx) error {
-		bucket := logs(tx)
-		// Collected first: a cursor that deletes may pass over the next key.
+		// Collected first: a cursor that deletes may pass over the next key, and
+		// looking for the first key again and again walks over the pages that were
+		// emptied, which took seven times as long.
 		var doomed []uint64
 		from := entryKey(first)
-		cursor := bucket.Cursor()
+		cursor := logs(tx).Cursor()
 		for k, _ := cursor.Seek(from[:]); k != nil && len(doomed) < limit; k, _ = cursor.Next() {
 			index := binary.BigEndian.Uint64(k)
 			if index > last {
@@ -277,7 +286,8 @@ func (s *Store) deleteSome(first, last uint64, limit int) (more bool, err error)
 		}
 		for _, index := range doomed {
 			key := entryKey(index)
-			if err := bucket.Delete(key[:]); err != nil {
+			cursor.Seek(key[:])
+			if err := cursor.Delete(); err != nil {
 				return err
 			}
 		}

@@ -209,6 +209,18 @@ func TestStore_values(t *testing.T) {
 	}
 }
 
+// TestOpen_writesNothing: opening a store again must work on a full disk.
+func TestOpen_writesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	s := openStore(t, path)
+	store(t, s, 3)
+	want := lastTransaction(t, s)
+	s.Close()
+	if got := lastTransaction(t, openStore(t, path)); got != want {
+		t.Errorf("last transaction = %d, after opening again %d", want, got)
+	}
+}
+
 func TestOpen_inUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	openStore(t, path)
@@ -354,5 +366,31 @@ func BenchmarkStoreLogs(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func BenchmarkDeleteRange(b *testing.B) {
+	const n = 8192
+	s, err := Open(filepath.Join(b.TempDir(), "log"), time.Second)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	entries := make([]*raft.Log, n)
+	index := uint64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		for i := range entries {
+			index++
+			entries[i] = &raft.Log{Index: index, Term: 1, Type: raft.LogCommand, Data: make([]byte, 200)}
+		}
+		if err := s.StoreLogs(entries); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		if err := s.DeleteRange(index-n+1, index-10); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
