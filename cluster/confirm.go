@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// Confirm returns nil when this node led at some moment after the call began and
+// the FSM has seen everything that was committed before that moment: what it
+// answers then is not stale.
+//
+// Calls that come while a majority is being asked share the next round, never
+// the running one, whose answers may be older than they are. Where this node has
+// the only vote there is nobody to ask, and Confirm costs no disk access.
+//
+// Errors: ErrClosed; raft.ErrNotLeader and raft.ErrLeadershipLost, wrapped; the
+// cause of ctx's end, wrapped.
+func (n *Node) Confirm(ctx context.Context) error {
+	if !n.calls.enter() {
+		return ErrClosed
+	}
+	defer n.calls.leave()
+	index, err := n.confirmed(ctx)
+	if err == nil {
+		err = n.machine.wait(ctx, index)
+	}
+	if err != nil {
+		return fmt.Errorf("confirm leadership: %w", err)
+	}
+	return nil
+}
+
+// confirmed returns the index up to which everything was committed at a moment
+// at which this node led.
+func (n *Node) confirmed(ctx context.Context) (uint64, error) {
+	for {
+		term, changed := n.leads.get()
+		switch {
+		case term != 0:
+			if soleVoter(n.raft, n.raftID) {
+				return n.leaderIndex(term)
+			}
+			return n.rounds.join(ctx)
+		case n.raft.State() != raft.Leader:
+			return 0, raft.ErrNotLeader
+		}
+		// Elected, and the FSM has not caught up yet.
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// leaderIndex returns the commit index if raft still leads in term.
+func (n *Node) leaderIndex(term uint64) (uint64, error) {
+	// In this order: a node that leads in a later term than the one in which it
+	// was asked has a no-op that the FSM may not have seen.
+	index := n.raft.CommitIndex()
+	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != term {
+		return 0, raft.ErrNotLeader
+	}
+	return index, nil
+}
+
+// ask has a majority confirm that this node leads.
+func (n *Node) ask() (uint64, error) {
+	term, _ := n.leads.get()
+	if term == 0 {
+		return 0, raft.ErrNotLeader
+	}
+	index, err := n.leaderIndex(term)
+	if err != nil {
+		return 0, err
+	}
+	if err := n.raft.VerifyLeader().Error(); err != nil {
+		return 0, err
+	}
+	if _, err := n.leaderIndex(term); err != nil {
+		return 0, err
+	}
+	return index, nil
+}
+
+// rounds lets many callers share one question to the majority.
+type rounds struct {
+	// ask answers for a moment between its call and its return.
+	ask func() (uint64, error)
+	// asking counts the goroutine that asks.
+	asking *gate
+
+	mu      sync.Mutex
+	running bool
+	next    *round // the one that has not started; nil when nobody waits for it
+}
+
+type round struct {
+	done  chan struct{}
+	index uint64
+	err   error
+}
+
+// join waits for the first round that starts after the call.
+func (r *rounds) join(ctx context.Context) (uint64, error) {
+	mine, err := r.register()
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-mine.done:
+		return mine.index, mine.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+func (r *rounds) register() (*round, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next == nil {
+		r.next = &round{done: make(chan struct{})}
+	}
+	mine := r.next
+	if !r.running {
+		if !r.asking.enter() {
+			return nil, ErrClosed
+		}
+		r.running = true
+		go func() {
+			defer r.asking.leave()
+			r.run()
+		}()
+	}
+	return mine, nil
+}
+
+// run asks until nobody waits for a next round.
+func (r *rounds) run() {
+	for {
+		r.mu.Lock()
+		mine := r.next
+		r.next = nil
+		r.running = mine != nil
+		r.mu.Unlock()
+		if mine == nil {
+			return
+		}
+		mine.index, mine.err = r.ask()
+		close(mine.done)
+	}
+}

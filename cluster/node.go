@@ -1,0 +1,244 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// maxNodeID is in bytes; node ids are printed in each line of a status.
+const maxNodeID = 64
+
+// Config says what a node is. The zero value of each field but NodeID and
+// DataDir is usable.
+type Config struct {
+	// NodeID names the node for ever, also when its address changes. 1 to 64
+	// letters, digits, dots, hyphens and underscores.
+	NodeID string
+	// DataDir is the node's folder. The node owns what is in its subfolder raft.
+	DataDir string
+	// Listen is the host and port for peers, on loopback. Empty: there is no peer
+	// port, and the node cannot be joined by others.
+	Listen string
+	// Members is id → address of the nodes that form the cluster. It is read at
+	// the first start only. Empty: this node alone.
+	Members map[string]string
+	// Snapshot says when a snapshot is taken on its own.
+	Snapshot SnapshotConfig
+	// Logger gets what the node and raft report. Nil: nobody does.
+	Logger *slog.Logger
+}
+
+// complete checks c and fills in its defaults.
+func (c Config) complete() (Config, error) {
+	if c.NodeID == "" || len(c.NodeID) > maxNodeID {
+		return c, fmt.Errorf("node.id %q: want 1 to %d characters", c.NodeID, maxNodeID)
+	}
+	for _, r := range c.NodeID {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
+		default:
+			return c, fmt.Errorf("node.id %q: only letters, digits, dots, hyphens and underscores are allowed", c.NodeID)
+		}
+	}
+	if c.DataDir == "" {
+		return c, errors.New("node.data_dir is empty")
+	}
+	if c.Snapshot.Interval < 0 {
+		return c, fmt.Errorf("cluster.snapshot.interval %s: want a positive duration", c.Snapshot.Interval)
+	}
+	if c.Snapshot.Interval == 0 {
+		c.Snapshot.Interval = defaultSnapshotInterval
+	}
+	if c.Snapshot.Entries == 0 {
+		c.Snapshot.Entries = defaultSnapshotEntries
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Node is a running node. Its methods may be called concurrently.
+type Node struct {
+	cfg     Config
+	log     *slog.Logger
+	raftID  raft.ServerID
+	address raft.ServerAddress
+
+	storage   *storage
+	machine   *machine
+	raft      *raft.Raft
+	leads     *leadership
+	rounds    *rounds
+	snapshots *snapshotter
+
+	// calls are what the node's users wait for, terms what it asks raft itself.
+	// Both hold futures that raft would never answer once it is shut down.
+	calls    gate
+	terms    gate
+	places   places // of the commands that raft holds
+	stopping chan struct{}
+
+	undo      cleanup
+	closeOnce sync.Once
+	closed    chan struct{} // closed when closeErr is set
+	closeErr  error
+}
+
+// Open starts the node in cfg.DataDir with fsm, which must be empty: it gets the
+// newest snapshot and every later entry again. At the first start the folder is
+// created and the cluster founded. fsm may be a raft.BatchingFSM; it gets
+// commands only. A panic of fsm ends the process, as it must: a node that went
+// on would differ from the others.
+//
+// Open returns before the node leads. A node alone leads some milliseconds and
+// the replay of its log later, see Leadership.
+//
+// It fails, leaving nothing behind that runs, when the folder is in use
+// (ErrInUse, after two seconds), belongs to another node, has lost or damaged
+// files, or was written by another release. ctx bounds the wait for the folder
+// and the port, not the reading of the files.
+func Open(ctx context.Context, cfg Config, fsm raft.FSM) (*Node, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg:      cfg,
+		log:      cfg.Logger.With("node", cfg.NodeID),
+		raftID:   raft.ServerID(cfg.NodeID),
+		machine:  newMachine(fsm),
+		leads:    newLeadership(),
+		places:   make(places, maxInFlight),
+		stopping: make(chan struct{}),
+		closed:   make(chan struct{}),
+	}
+	if err := n.open(ctx); err != nil {
+		return nil, fmt.Errorf("open node %s: %w", cfg.NodeID, errors.Join(err, n.undo.run()))
+	}
+	return n, nil
+}
+
+// open starts the parts in the order in which they need each other. DESIGN.md
+// has the reverse order and what each step of it waits for.
+func (n *Node) open(ctx context.Context) error {
+	logger := newRaftLogger(n.log)
+	var err error
+	if n.storage, err = openStorage(ctx, n.cfg, logger, &n.undo); err != nil {
+		return err
+	}
+	trans, err := newTransport(ctx, n.cfg, logger)
+	if err != nil {
+		return err
+	}
+	n.undo.push("transport", trans.Close)
+	n.address = trans.LocalAddr()
+
+	// Some room, so that raft can go on while a notice is being looked at.
+	notices := make(chan bool, 8)
+	conf := raftConfig(n.cfg, logger, notices)
+	if err := n.storage.found(conf, n.cfg, trans); err != nil {
+		return err
+	}
+	start := time.Now()
+	n.raft, err = raft.NewRaft(conf, n.machine, n.storage.cache, n.storage.log, n.storage.snapshots, trans)
+	if err != nil {
+		return fmt.Errorf("start raft in %s: %w", n.storage.dir, err)
+	}
+	n.startWatch(notices)
+	n.undo.push("terms", n.stopTerms)
+
+	n.snapshots = newSnapshotter(n.cfg.Snapshot, n.log, n.machine, n.storage.snapshots, func() error {
+		return n.raft.Snapshot().Error()
+	})
+	go n.snapshots.run()
+	n.undo.push("snapshots", n.stopSnapshots)
+
+	n.rounds = &rounds{ask: n.ask, asking: &n.calls}
+	n.undo.push("calls", func() error { n.calls.shut(); return nil })
+
+	if soleVoter(n.raft, n.raftID) {
+		if err := electAtOnce(n.raft); err != nil {
+			return err
+		}
+	}
+	n.log.Info("node started", "data_dir", n.cfg.DataDir, "cluster", n.storage.id.ClusterID, "address", n.address,
+		"last_index", n.raft.LastIndex(), "restored_index", n.machine.applied.Load(), "duration", time.Since(start))
+	return nil
+}
+
+// startWatch follows raft's notices for as long as raft runs and a little
+// longer: raft stands still when one is not taken.
+func (n *Node) startWatch(notices <-chan bool) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		n.watch(notices, stop)
+	}()
+	n.undo.push("raft", func() error {
+		err := n.raft.Shutdown().Error()
+		close(stop)
+		<-stopped
+		return err
+	})
+}
+
+func (n *Node) stopTerms() error {
+	close(n.stopping)
+	n.terms.shut()
+	return nil
+}
+
+func (n *Node) stopSnapshots() error {
+	close(n.snapshots.stop)
+	<-n.snapshots.stopped
+	return nil
+}
+
+// Close stops the node: new calls get ErrClosed, running ones are finished, then
+// everything is stopped and the folder is free for another process.
+//
+// When ctx ends first Close returns an error that says what it was waiting for,
+// and stopping goes on by itself; nothing is torn from what still runs. Further
+// calls return what the first returned.
+func (n *Node) Close(ctx context.Context) error {
+	first := false
+	n.closeOnce.Do(func() { first = true })
+	if !first {
+		select {
+		case <-n.closed:
+			return n.closeErr
+		case <-ctx.Done():
+		}
+		select {
+		case <-n.closed: // both were ready
+			return n.closeErr
+		default:
+			return n.closeCut(ctx)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.undo.run() }()
+	select {
+	case n.closeErr = <-done:
+		n.log.Info("node stopped")
+	case <-ctx.Done():
+		n.closeErr = n.closeCut(ctx)
+	}
+	close(n.closed)
+	return n.closeErr
+}
+
+func (n *Node) closeCut(ctx context.Context) error {
+	waiting := "an earlier Close"
+	if s, ok := n.undo.last(); ok {
+		waiting = s.name
+	}
+	return fmt.Errorf("close node %s: still waiting for %s: %w", n.cfg.NodeID, waiting, context.Cause(ctx))
+}

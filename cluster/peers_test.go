@@ -1,0 +1,169 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
+	"go.uber.org/goleak"
+)
+
+// peer is a bare raft node, so that a Node can be seen to lose its majority.
+type peer struct {
+	id    raft.ServerID
+	raft  *raft.Raft
+	fsm   *ledger
+	trans *raft.NetworkTransport
+}
+
+func startPeer(t *testing.T, id raft.ServerID) *peer {
+	t.Helper()
+	logger := newRaftLogger(testLogger(t))
+	trans, err := raft.NewTCPTransportWithLogger("127.0.0.1:0", nil, 3, time.Second, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := raftConfig(Config{NodeID: string(id)}, logger, make(chan bool, 1000))
+	store := raft.NewInmemStore()
+	p := &peer{id: id, fsm: new(ledger), trans: trans}
+	p.raft, err = raft.NewRaft(conf, p.fsm, store, store, raft.NewInmemSnapshotStore(), trans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.stop(t) })
+	return p
+}
+
+func (p *peer) stop(t *testing.T) {
+	t.Helper()
+	if err := p.raft.Shutdown().Error(); err != nil {
+		t.Errorf("stop peer %s: %v", p.id, err)
+	}
+}
+
+func join(t *testing.T, n *Node, peers ...*peer) {
+	t.Helper()
+	for _, p := range peers {
+		if err := n.raft.AddVoter(p.id, p.trans.LocalAddr(), 0, patience).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestNode_majorityLost: without its peers a leader confirms nothing, steps
+// down, and says of a command that it may have been applied.
+func TestNode_majorityLost(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	cfg := testConfig(t.TempDir())
+	cfg.Listen = "127.0.0.1:0"
+	cfg.Logger = testLogger(t)
+	n := lead(t, cfg, new(ledger))
+	p2, p3 := startPeer(t, "n2"), startPeer(t, "n3")
+	join(t, n, p2, p3)
+	propose(t, n, "a")
+	if err := n.Confirm(testContext(t)); err != nil {
+		t.Errorf("Confirm with two peers = %v", err)
+	}
+	term, changed := n.Leadership()
+
+	p2.stop(t)
+	p3.stop(t)
+	confirmed := make(chan error, 1)
+	go func() { confirmed <- n.Confirm(testContext(t)) }()
+	if _, err := n.Propose(testContext(t), []byte("b")); !errors.Is(err, raft.ErrLeadershipLost) {
+		t.Errorf("Propose without a majority = %v, want %v", err, raft.ErrLeadershipLost)
+	}
+	if err := <-confirmed; !errors.Is(err, raft.ErrLeadershipLost) && !errors.Is(err, raft.ErrNotLeader) {
+		t.Errorf("Confirm without a majority = %v, want %v or %v", err, raft.ErrLeadershipLost, raft.ErrNotLeader)
+	}
+	select {
+	case <-changed:
+	case <-time.After(patience):
+		t.Errorf("the end of term %d is not told", term)
+	}
+	if got, _ := n.Leadership(); got != 0 {
+		t.Errorf("term without a majority = %d, want 0", got)
+	}
+	if _, err := n.Propose(testContext(t), []byte("c")); !errors.Is(err, raft.ErrNotLeader) {
+		t.Errorf("Propose of a deposed leader = %v, want %v", err, raft.ErrNotLeader)
+	}
+	if err := n.Confirm(testContext(t)); !errors.Is(err, raft.ErrNotLeader) {
+		t.Errorf("Confirm of a deposed leader = %v, want %v", err, raft.ErrNotLeader)
+	}
+	stop(t, n)
+}
+
+// TestNode_leadsAgain: leadership goes to a peer and comes back. What was
+// committed meanwhile is in the FSM when the new term is told.
+func TestNode_leadsAgain(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	cfg := testConfig(t.TempDir())
+	cfg.Listen = "127.0.0.1:0"
+	cfg.Logger = testLogger(t)
+	fsm := new(ledger)
+	n := lead(t, cfg, fsm)
+	p := startPeer(t, "n2")
+	join(t, n, p)
+	propose(t, n, "a")
+	before, changed := n.Leadership()
+	if err := n.raft.LeadershipTransferToServer(p.id, p.trans.LocalAddr()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	<-changed
+	if term, _ := n.Leadership(); term != 0 {
+		t.Errorf("term after handing leadership over = %d, want 0", term)
+	}
+	eventually(t, "the peer leads", func() bool { return p.raft.State() == raft.Leader })
+	if got := n.Status(); got.Role != "follower" {
+		t.Errorf("role = %s, want follower", got.Role)
+	}
+	for i := range 10 {
+		if err := p.raft.Apply(fmt.Append(nil, i), patience).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.raft.LeadershipTransferToServer("n1", n.address).Error(); err != nil {
+		t.Fatal(err)
+	}
+	after := waitLeader(t, n)
+	if after <= before {
+		t.Errorf("term = %d, then %d: want it to rise", before, after)
+	}
+	if diff := cmp.Diff([]string{"a", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}, fsm.content()); diff != "" {
+		t.Errorf("applied when the new term is told (-want +got):\n%s", diff)
+	}
+	if err := n.Confirm(testContext(t)); err != nil {
+		t.Errorf("Confirm in the new term = %v", err)
+	}
+	stop(t, n)
+	p.stop(t)
+}
+
+// TestPeerStream_Close: connections that a peer leaves open end with the node.
+func TestPeerStream_Close(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	cfg := testConfig(t.TempDir())
+	cfg.Listen = "127.0.0.1:0"
+	n := lead(t, cfg, new(ledger))
+	conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", string(n.address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stop(t, n)
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("read from a stopped node = %v, want the connection's end", err)
+	}
+	var timeout net.Error
+	if _, err := conn.Read(make([]byte, 1)); errors.As(err, &timeout) && timeout.Timeout() {
+		t.Error("a stopped node keeps the connection open")
+	}
+}

@@ -1,0 +1,121 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// maxInFlight is how many commands raft holds at most, from being taken to being
+// answered. raft's queue has room for maxBatch; the rest is for barriers. So
+// raft takes a command at once, whatever its main loop is waiting for, and all
+// waiting for a place is done here, where a context can end it.
+const maxInFlight = maxBatch - 8
+
+// ErrNotSubmitted says that ctx ended before raft took the command, which is
+// certainly not applied. It comes with the cause of ctx's end.
+var ErrNotSubmitted = errors.New("command was not submitted")
+
+// ErrNoAnswer says that ctx ended after raft took the command, which may be
+// applied, now or later. It comes with the cause of ctx's end.
+var ErrNoAnswer = errors.New("command was submitted and has no answer yet")
+
+// ErrClosed says that the node is closed or closing. The command of a Propose
+// that returns it was not submitted.
+var ErrClosed = errors.New("node is closed")
+
+// Propose appends command to the log and returns what the FSM's Apply returned
+// for it. ctx bounds all of it; raft's own timeout would bound only the time
+// until raft takes the command.
+//
+// raft keeps command for followers and its cache: it must never be changed
+// afterwards, whatever Propose returned.
+//
+// Errors: ErrClosed and ErrNotSubmitted (certainly not applied), ErrNoAnswer
+// (may be applied), and raft's own, wrapped. Of those raft.ErrNotLeader,
+// raft.ErrLeadershipTransferInProgress and raft.ErrAbortedByRestore mean not
+// applied; everything else, raft.ErrLeadershipLost and a failed disk included,
+// may have been applied.
+func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotSubmitted, context.Cause(ctx))
+	}
+	if !n.calls.enter() {
+		return nil, ErrClosed
+	}
+	if err := n.places.take(ctx); err != nil {
+		n.calls.leave()
+		return nil, fmt.Errorf("%w: %w", ErrNotSubmitted, err)
+	}
+	answers := n.submit(command)
+	select {
+	case a := <-answers:
+		return a.result()
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-answers: // both were ready
+		return a.result()
+	default:
+		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, context.Cause(ctx))
+	}
+}
+
+// submit hands command to raft and returns where the answer will be.
+//
+// raft's futures can only be waited for, so each gets a goroutine. Answering
+// from the FSM's wrapper instead, without one, made no difference that could be
+// measured (both within 1 µs of 20 µs per command).
+//
+// The goroutine and not the caller is what Close waits for: raft never answers
+// commands that it still holds when it is shut down.
+func (n *Node) submit(command []byte) <-chan answer {
+	// Without a timeout: there is room. With one raft would set a timer each time,
+	// and "timed out" would arrive together with the end of ctx and be lost.
+	future := n.raft.Apply(command, 0)
+	answers := make(chan answer, 1)
+	go func() {
+		defer n.calls.leave()
+		defer n.places.free()
+		a := answer{err: future.Error()}
+		if a.err == nil {
+			a.response = future.Response()
+		}
+		answers <- a
+	}()
+	return answers
+}
+
+type answer struct {
+	response any
+	err      error
+}
+
+func (a answer) result() (any, error) {
+	if a.err != nil {
+		return nil, fmt.Errorf("propose: %w", a.err)
+	}
+	return a.response, nil
+}
+
+// places is what can be taken by a limited number of callers at a time.
+type places chan struct{}
+
+// take returns the cause of ctx's end if that comes before a place is free.
+func (p places) take(ctx context.Context) error {
+	select {
+	case p <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case p <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p places) free() {
+	<-p
+}

@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"strings"
+	"time"
+)
+
+// Status is what a node knows of itself and its cluster. The values are read one
+// after the other while the node works, so they need not fit together.
+type Status struct {
+	NodeID    string
+	ClusterID string
+	// Address is where peers reach the node; the node id when there is no peer
+	// port.
+	Address string
+	// Role is leader, follower, candidate or shutdown.
+	Role string
+	// Term is the newest term this node has heard of.
+	Term uint64
+	// LeaderID and LeaderAddress are empty when no leader is known.
+	LeaderID      string
+	LeaderAddress string
+	// LastContact is when a follower last heard from the leader; zero for never.
+	LastContact time.Time
+
+	// LastIndex is the newest entry in the log, CommitIndex the newest that a
+	// majority has, AppliedIndex the newest that the FSM has seen.
+	LastIndex    uint64
+	CommitIndex  uint64
+	AppliedIndex uint64
+
+	// SnapshotIndex and SnapshotTime are of the newest snapshot, zero for none.
+	SnapshotIndex uint64
+	SnapshotTime  time.Time
+
+	// LogBytes is the size of the log file, LogFreeBytes how much of it will be
+	// used again before it grows.
+	LogBytes     int64
+	LogFreeBytes int64
+
+	// Failure tells why the node can write no more until it is restarted; nil
+	// while it can.
+	Failure error
+}
+
+// Status returns what the node knows now. It costs one stat of the log file and
+// waits for nothing. It also answers after Close.
+func (n *Node) Status() Status {
+	s := Status{
+		NodeID:       n.cfg.NodeID,
+		ClusterID:    n.storage.id.ClusterID,
+		Address:      string(n.address),
+		Role:         strings.ToLower(n.raft.State().String()),
+		Term:         n.raft.CurrentTerm(),
+		LastContact:  n.raft.LastContact(),
+		LastIndex:    n.raft.LastIndex(),
+		CommitIndex:  n.raft.CommitIndex(),
+		AppliedIndex: n.machine.applied.Load(),
+		Failure:      n.storage.log.Failure(),
+	}
+	address, id := n.raft.LeaderWithID()
+	s.LeaderID, s.LeaderAddress = string(id), string(address)
+	s.SnapshotIndex, s.SnapshotTime = n.storage.snapshots.latest()
+	var err error
+	if s.LogBytes, s.LogFreeBytes, err = n.storage.log.Size(); err != nil && s.Failure == nil {
+		s.Failure = err
+	}
+	return s
+}
