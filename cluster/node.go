@@ -52,6 +52,9 @@ func (c Config) complete() (Config, error) {
 	if c.Snapshot.Interval < 0 {
 		return c, fmt.Errorf("cluster.snapshot.interval %s: want a positive duration", c.Snapshot.Interval)
 	}
+	if c.Snapshot.Entries < 0 {
+		return c, fmt.Errorf("cluster.snapshot.entries %d: want a positive number", c.Snapshot.Entries)
+	}
 	if c.Snapshot.Interval == 0 {
 		c.Snapshot.Interval = defaultSnapshotInterval
 	}

@@ -210,6 +210,7 @@ func TestOpen_badConfig(t *testing.T) {
 		"long node id":       {func(c *Config) { c.NodeID = strings.Repeat("n", 65) }, "want 1 to 64"},
 		"node id with slash": {func(c *Config) { c.NodeID = "../n1" }, "only letters"},
 		"no data directory":  {func(c *Config) { c.DataDir = "" }, "node.data_dir is empty"},
+		"negative entries":   {func(c *Config) { c.Snapshot.Entries = -1 }, "cluster.snapshot.entries -1"},
 		"negative interval":  {func(c *Config) { c.Snapshot.Interval = -1 }, "cluster.snapshot.interval -1ns"},
 		"several members": {func(c *Config) { c.Members = map[string]string{"n1": "127.0.0.1:1", "n2": "127.0.0.1:2"} },
 			"this release runs single nodes"},

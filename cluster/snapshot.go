@@ -37,7 +37,7 @@ type SnapshotConfig struct {
 	// and may be called at any time from any goroutine, then a quarter of that
 	// when it is more. Afterwards this many entries, and at least 128, are kept
 	// below the snapshot.
-	Entries uint64
+	Entries int
 	// Interval is after how long a snapshot is due if anything was applied; 0
 	// means 2 minutes.
 	Interval time.Duration
@@ -127,7 +127,7 @@ func (s *snapshotter) due(now time.Time) bool {
 }
 
 func (s *snapshotter) threshold() uint64 {
-	return max(s.cfg.Entries, uint64(max(0, s.cost()))/costShare)
+	return uint64(max(s.cfg.Entries, s.cost()/costShare))
 }
 
 func (s *snapshotter) snapshot() error {

@@ -46,7 +46,7 @@ func raftConfig(cfg Config, logger *raftLogger, notify chan<- bool) *raft.Config
 	c.ShutdownOnRemove = false
 	c.SnapshotInterval = never
 	c.SnapshotThreshold = math.MaxUint64
-	c.TrailingLogs = max(cfg.Snapshot.Entries, minTrailing)
+	c.TrailingLogs = uint64(max(cfg.Snapshot.Entries, minTrailing))
 	c.NoLegacyTelemetry = true
 	return c
 }
