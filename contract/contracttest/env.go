@@ -110,7 +110,11 @@ func (e *Env) reopen() contract.Store {
 	e.handles = nil
 	e.mu.Unlock()
 	e.harness.Reopen(e.TB)
-	return e.open()
+	s := e.open()
+	// The clock of a store that is not there yet may stand still: time is let
+	// pass only once it serves.
+	e.eventually("the restarted store is ready", func() bool { return e.health(s).Ready })
+	return s
 }
 
 // ctx returns the context of one call.

@@ -287,12 +287,11 @@ func refusalNotStored(e *Env) {
 	acquire.TTL = e.ttl(time.Minute)
 	e.acquire(a, acquire, contract.OutcomeConflict)
 	e.acquire(b, acquire, contract.OutcomeConflict)
-	other := e.key("other")
+	e.end(b, held)
+	e.grant(a, e.key("other"), alice)
 	acquire.Limits.LeasesPerOwner = 1
-	e.grant(a, other, alice)
 	e.acquire(a, acquire, contract.OutcomeQuotaExceeded)
 	acquire.Limits.LeasesPerOwner = 0
-	e.end(b, held)
 	acquire.JobID = "job-17" // nothing of the refused attempts binds this one
 	l := fresh(e.acquire(b, acquire, contract.OutcomeAcquired))
 

@@ -12,9 +12,9 @@ func invalidReads(e *Env) {
 	held := e.grant(s, e.key("held"), alice)
 	invalidChecks(e, s, held)
 	invalidGets(e, s, held)
-	invalidPages(e, s, held)
 	invalidRest(e, s)
 	e.shows(s, held)
+	invalidPages(e, s, held)
 }
 
 func invalidChecks(e *Env, s contract.Store, held contract.Lease) {
