@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -14,15 +13,28 @@ const maxInFlight = maxBatch - 8
 
 // ErrNotSubmitted says that ctx ended before raft took the command, which is
 // certainly not applied. It comes with the cause of ctx's end.
-var ErrNotSubmitted = errors.New("command was not submitted")
+var ErrNotSubmitted error = &fate{"command was not submitted", false}
 
 // ErrNoAnswer says that ctx ended after raft took the command, which may be
 // applied, now or later. It comes with the cause of ctx's end.
-var ErrNoAnswer = errors.New("command was submitted and has no answer yet")
+var ErrNoAnswer error = &fate{"command was submitted and has no answer yet", true}
 
 // ErrClosed says that the node is closed or closing. The command of a Propose
 // that returns it was not submitted.
-var ErrClosed = errors.New("node is closed")
+var ErrClosed error = &fate{"node is closed", false}
+
+// fate is an error that tells whether a command reached raft. The method lets
+// the FSM's owner tell the two apart without importing this package.
+type fate struct {
+	text      string
+	submitted bool
+}
+
+// Error implements error.
+func (f *fate) Error() string { return f.text }
+
+// Submitted tells whether raft took the command, so that it may be applied.
+func (f *fate) Submitted() bool { return f.submitted }
 
 // Propose appends command to the log and returns what the FSM's Apply returned
 // for it. ctx bounds all of it; raft's own timeout would bound only the time
@@ -31,11 +43,11 @@ var ErrClosed = errors.New("node is closed")
 // raft keeps command for followers and its cache: it must never be changed
 // afterwards, whatever Propose returned.
 //
-// Errors: ErrClosed and ErrNotSubmitted (certainly not applied), ErrNoAnswer
-// (may be applied), and raft's own, wrapped. Of those raft.ErrNotLeader,
-// raft.ErrLeadershipTransferInProgress and raft.ErrAbortedByRestore mean not
-// applied; everything else, raft.ErrLeadershipLost and a failed disk included,
-// may have been applied.
+// Errors: ErrClosed and ErrNotSubmitted (certainly not applied) and ErrNoAnswer
+// (may be applied), which have a method Submitted() bool; and raft's own, wrapped.
+// Of those raft.ErrNotLeader, raft.ErrLeadershipTransferInProgress and
+// raft.ErrAbortedByRestore mean not applied; everything else,
+// raft.ErrLeadershipLost and a failed disk included, may have been applied.
 func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotSubmitted, context.Cause(ctx))

@@ -228,6 +228,17 @@ func TestNode_Propose_closed(t *testing.T) {
 	}
 }
 
+// TestErrors_submitted: what raftkv looks for, through any wrapping.
+func TestErrors_submitted(t *testing.T) {
+	for err, want := range map[error]bool{ErrNotSubmitted: false, ErrClosed: false, ErrNoAnswer: true} {
+		var told interface{ Submitted() bool }
+		wrapped := fmt.Errorf("propose: %w", fmt.Errorf("%w: %w", err, context.DeadlineExceeded))
+		if !errors.As(wrapped, &told) || told.Submitted() != want {
+			t.Errorf("%v: Submitted = %v, want %v", err, told, want)
+		}
+	}
+}
+
 // batching is a ledger that takes batches.
 type batching struct {
 	ledger
