@@ -55,11 +55,11 @@ func (p *probe) look(done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
 	defer cancel()
 	h, err := p.store.Health(ctx, &contract.HealthRequest{Namespace: p.name})
-	if err != nil {
-		h = contract.Health{Detail: healthDetail(err)}
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err != nil {
+		h = contract.Health{Detail: healthDetail(err), Guarantees: p.last.Guarantees}
+	}
 	p.last, p.at, p.running = h, time.Now(), nil
 	close(done)
 }
@@ -73,6 +73,7 @@ func healthDetail(err error) string {
 
 // get waits for the look that done belongs to and returns its answer. When ctx
 // ends first, the store is not ready: that it does not answer is the answer.
+// What it promised when it last answered still holds.
 func (p *probe) get(ctx context.Context, done <-chan struct{}) contract.Health {
 	select {
 	case <-done:
@@ -80,7 +81,9 @@ func (p *probe) get(ctx context.Context, done <-chan struct{}) contract.Health {
 		defer p.mu.Unlock()
 		return p.last
 	case <-ctx.Done():
-		return contract.Health{Detail: "the store does not answer"}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return contract.Health{Detail: "the store does not answer", Guarantees: p.last.Guarantees}
 	}
 }
 
