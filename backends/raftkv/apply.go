@@ -2,6 +2,7 @@ package raftkv
 
 import (
 	"fmt"
+	"math"
 
 	"leased/contract"
 )
@@ -22,7 +23,6 @@ type reply struct {
 	code     contract.Code
 	detail   string
 	now      int64
-	offset   int64
 }
 
 // served tells that a waiter's turn came.
@@ -83,7 +83,7 @@ func (st *step) apply(index, term uint64, h header, body any) any {
 }
 
 func (st *step) stamped(r reply) reply {
-	r.now, r.offset = st.now, st.offset
+	r.now = st.now
 	return r
 }
 
@@ -111,7 +111,7 @@ func (st *step) expire(ks *keyState) *lease {
 // the answer of the call that ended it is kept; 0 when nobody called.
 func (st *step) end(ks *keyState, e ending, keepAnswer int64) *lease {
 	l := ks.active
-	e.at, e.wall, e.expiresWall = st.nextPos(), st.wall(), l.expires+st.offset
+	e.at, e.wall = st.nextPos(), st.wall()
 	over := *l
 	over.attach = 0
 	over.answersUntil = max(l.answersUntil, st.now+l.keepAnswer, st.now+keepAnswer)
@@ -232,6 +232,11 @@ func (st *step) grant(ks *keyState, c *acquireCmd, attach uint64) reply {
 		return reply{code: contract.CodeInternal, detail: "the namespace has used up its tokens"}
 	}
 	if c.MaxLeases > 0 && st.owner(c.Namespace, c.Owner).active >= c.MaxLeases {
+		// Leases that have run out do not count, whether or not the sweeper came
+		// by.
+		st.expireDue(math.MaxInt32)
+	}
+	if c.MaxLeases > 0 && st.owner(c.Namespace, c.Owner).active >= c.MaxLeases {
 		return reply{outcome: contract.OutcomeQuotaExceeded, limit: "leases_per_owner"}
 	}
 	ttl := min(c.TTL, c.MaxLifetime)
@@ -242,7 +247,7 @@ func (st *step) grant(ks *keyState, c *acquireCmd, attach uint64) reply {
 			owner: c.Owner, instance: c.Instance, executionID: c.ExecutionID, jobID: c.JobID,
 			traceID: c.TraceID, requestID: c.RequestID, metadata: c.Metadata,
 		},
-		life:   life{renewed: st.wall(), expires: st.now + ttl, ttl: ttl},
+		life:   life{renewed: st.wall(), expires: st.now + ttl, nominal: st.wall() + ttl, ttl: ttl},
 		attach: attach,
 	}
 	ks.active, ks.perKey, ks.keep = l, c.Keep.HistoryPerKey, c.Keep.History

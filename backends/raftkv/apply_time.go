@@ -10,21 +10,13 @@ import (
 // before a sweep sets it.
 const wallDrift = 500e6 // ns
 
-type swept struct {
-	expired []*lease
-	events  []event
-	offset  int64
-}
-
 // sweep ends the leases that are due and forgets what need not be remembered,
 // at most c.Max of each sort.
 func (st *step) sweep(c *sweepCmd) any {
 	if d := c.Wall - st.wall(); c.Wall != 0 && (d > wallDrift || d < -wallDrift) {
 		st.offset = c.Wall - st.now
 	}
-	eachDue(st.expiries, st.now, c.Max, func(id *ident) {
-		st.expire(st.key(id))
-	})
+	st.expireDue(c.Max)
 	eachDue(st.placeDrops, st.now, c.Max, func(scope contract.Scope) {
 		w, ok := st.places.Get(&waiter{cmd: &acquireCmd{Scope: scope}})
 		if !ok {
@@ -49,6 +41,11 @@ func (st *step) sweep(c *sweepCmd) any {
 		}
 	})
 	return nil
+}
+
+// expireDue ends at most limit leases that have run out.
+func (st *step) expireDue(limit int32) {
+	eachDue(st.expiries, st.now, limit, func(id *ident) { st.expire(st.key(id)) })
 }
 
 // eachDue takes up to limit entries that are due off the agenda, in order.

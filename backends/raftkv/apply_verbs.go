@@ -213,7 +213,7 @@ func (st *step) renew(c *renewCmd, item *renewItem) reply {
 	next := *l
 	next.expires = min(st.now+ttl, l.cap)
 	next.ttl = next.expires - st.now
-	next.renewed = st.wall()
+	next.renewed, next.nominal = st.wall(), st.wall()+next.ttl
 	next.renewals++
 	next.attach = 0
 	next.answersUntil = max(l.answersUntil, st.now+c.Keep.Idempotency)

@@ -12,7 +12,6 @@ import (
 type batch struct {
 	served []served
 	events []event
-	offset int64
 }
 
 // FSM is the replicated state machine. It implements raft.FSM and
@@ -84,7 +83,6 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 		b.events = append(b.events, st.events...)
 		b.served = append(b.served, st.served...)
 	}
-	b.offset = f.state.offset
 	f.ring.append(b.events, f.state.index)
 	heard := f.heard
 	f.mu.Unlock()

@@ -19,9 +19,9 @@ const closeTimeout = 30 * time.Second
 // node is a raft node of its own with a clock that can be moved.
 type node struct {
 	dir    string
-	offset atomic.Int64 // ns added to the monotonic clock
+	offset atomic.Int64 // ns that passed besides: on the monotonic and the wall clock
 	start  time.Time
-	wall   atomic.Int64 // ns added to the wall clock
+	wall   atomic.Int64 // ns by which the wall clock is wrong
 
 	mu      sync.Mutex
 	cluster *cluster.Node
@@ -57,7 +57,7 @@ func (n *node) open(t contracttest.TB) {
 			n.expired = append(n.expired, e)
 		},
 		Clock: func() time.Duration { return time.Since(n.start) + time.Duration(n.offset.Load()) },
-		Wall:  func() time.Time { return time.Now().Add(time.Duration(n.wall.Load())) },
+		Wall:  func() time.Time { return time.Now().Add(time.Duration(n.wall.Load() + n.offset.Load())) },
 	})
 }
 

@@ -100,14 +100,14 @@ func (q *query) run(ctx context.Context, s *state, now int64) (contract.ListResu
 		if seen++; seen%scanCheck == 0 && ctx.Err() != nil {
 			return false
 		}
-		if !q.matches(l, s.offset) {
+		if !q.matches(l) {
 			return true
 		}
 		if len(out.Leases) == q.limit {
 			more = true
 			return false
 		}
-		out.Leases = append(out.Leases, view(l, now, s.offset))
+		out.Leases = append(out.Leases, view(l, now))
 		last = l
 		return true
 	})
@@ -152,15 +152,11 @@ func (s *state) visible(l *lease) bool {
 	return ks != nil && ks.visible > 0 && l.token >= ks.oldest
 }
 
-func (q *query) matches(l *lease, offset int64) bool {
-	expires := l.expires + offset
-	if l.end != nil {
-		expires = l.end.expiresWall
-	}
+func (q *query) matches(l *lease) bool {
 	is := func(filter, value string) bool { return filter == "" || filter == value }
 	return l.state() == q.state &&
 		is(q.Owner, l.owner) && is(q.Instance, l.instance) && is(q.JobID, l.jobID) &&
 		is(q.Tenant, l.key.Tenant) && is(q.Program, l.key.Program) && is(q.Actor, l.key.Actor) &&
 		(q.Target == contract.Target{} || q.Target == l.key.Target) &&
-		(q.before == 0 || expires < q.before)
+		(q.before == 0 || l.nominal < q.before)
 }

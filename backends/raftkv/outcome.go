@@ -68,19 +68,19 @@ func (r *reply) result() (contract.Result, error) {
 			shown.life = *r.first
 			l = &shown
 		}
-		v := view(l, r.now, r.offset)
+		v := view(l, r.now)
 		out.Lease = &v
 	}
 	return out, nil
 }
 
 // view copies a lease out of the state, as seen at an instant of its clock.
-func view(l *lease, now, offset int64) contract.Lease {
+func view(l *lease, now int64) contract.Lease {
 	v := contract.Lease{
 		RecordVersion: contract.RecordVersion,
 		Namespace:     l.ns, Key: l.key, KeyID: l.id, ID: l.leaseID(),
 		Owner: l.owner, Instance: l.instance, Token: contract.Token(l.token), State: l.state(),
-		AcquiredAt: instant(l.wall), RenewedAt: instant(l.renewed), ExpiresAt: instant(l.expires + offset),
+		AcquiredAt: instant(l.wall), RenewedAt: instant(l.renewed), ExpiresAt: instant(l.nominal),
 		TTL: time.Duration(l.ttl), MaxLifetime: time.Duration(l.maxLifetime), Renewals: l.renewals,
 		ExecutionID: l.executionID, JobID: l.jobID, TraceID: l.traceID, RequestID: l.requestID,
 		Metadata: metadataOf(l.metadata),
@@ -89,9 +89,9 @@ func view(l *lease, now, offset int64) contract.Lease {
 		v.ExpiresIn = time.Duration(max(l.expires-now, 0))
 		return v
 	}
-	v.ExpiresAt, v.EndedAt = instant(l.end.expiresWall), instant(l.end.wall)
+	v.EndedAt = instant(l.end.wall)
 	if l.end.state == contract.StateExpired {
-		v.EndedAt = v.ExpiresAt
+		v.EndedAt = instant(max(l.nominal, l.end.wall-l.end.late))
 	}
 	v.EndedBy, v.Reason = l.end.by, l.end.reason
 	return v

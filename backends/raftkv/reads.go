@@ -73,7 +73,7 @@ func (s *Store) Check(ctx context.Context, r *contract.CheckRequest) (contract.R
 		if newest.end != nil {
 			out.Outcome = contract.EndedOutcome(newest.end.state)
 		}
-		v := view(newest, now, st.offset)
+		v := view(newest, now)
 		out.Lease = &v
 	})
 	return ifRead(out, err)
@@ -99,7 +99,7 @@ func (s *Store) Get(ctx context.Context, r *contract.GetRequest) (contract.Resul
 	key := r.LeaseID.KeyID()
 	err = s.engine.read(ctx, dueKey(r.Namespace, key), func(st *state, now int64) {
 		if l := st.find(&ident{ns: r.Namespace, id: key}, r.LeaseID, 0); l != nil {
-			v := view(l, now, st.offset)
+			v := view(l, now)
 			out = contract.Result{Outcome: contract.OutcomeFound, Lease: &v}
 		}
 	})
@@ -121,11 +121,11 @@ func (s *Store) GetKey(ctx context.Context, r *contract.GetKeyRequest) (contract
 		}
 		out.Outcome, out.Key, out.Queue.Length = contract.OutcomeFound, ks.key, int(ks.present)
 		if ks.active != nil {
-			v := view(ks.active, now, st.offset)
+			v := view(ks.active, now)
 			out.Lease = &v
 		}
 		if ks.last != nil {
-			v := view(ks.last, now, st.offset)
+			v := view(ks.last, now)
 			out.Last = &v
 		}
 	})

@@ -69,24 +69,24 @@ type lifeRecord struct {
 	_        struct{} `cbor:",toarray"`
 	Renewed  int64
 	Expires  int64
+	Nominal  int64
 	TTL      int64
 	Renewals uint64
 }
 
 type endedRecord struct {
-	_           struct{} `cbor:",toarray"`
-	Lease       leaseRecord
-	Drop        int64
-	State       uint8
-	Index       uint64
-	N           uint32
-	Wall        int64
-	ExpiresWall int64
-	Late        int64
-	By          string
-	Reason      string
-	RequestID   string
-	TraceID     string
+	_         struct{} `cbor:",toarray"`
+	Lease     leaseRecord
+	Drop      int64
+	State     uint8
+	Index     uint64
+	N         uint32
+	Wall      int64
+	Late      int64
+	By        string
+	Reason    string
+	RequestID string
+	TraceID   string
 }
 
 type waiterRecord struct {
@@ -110,11 +110,11 @@ type answerRecord struct {
 }
 
 func lifeRecordOf(l life) lifeRecord {
-	return lifeRecord{Renewed: l.renewed, Expires: l.expires, TTL: l.ttl, Renewals: l.renewals}
+	return lifeRecord{Renewed: l.renewed, Expires: l.expires, Nominal: l.nominal, TTL: l.ttl, Renewals: l.renewals}
 }
 
 func (r *lifeRecord) life() life {
-	return life{renewed: r.Renewed, expires: r.Expires, ttl: r.TTL, renewals: r.Renewals}
+	return life{renewed: r.Renewed, expires: r.Expires, nominal: r.Nominal, ttl: r.TTL, renewals: r.Renewals}
 }
 
 func leaseRecordOf(l *lease) leaseRecord {
@@ -148,7 +148,7 @@ func (r *leaseRecord) lease(id *ident, texts *interner) (*lease, error) {
 func endedRecordOf(e endedLease) endedRecord {
 	return endedRecord{
 		Lease: leaseRecordOf(e.lease), Drop: e.drop, State: uint8(e.end.state), Index: e.end.at.index, N: e.end.at.n,
-		Wall: e.end.wall, ExpiresWall: e.end.expiresWall, Late: e.end.late, By: e.end.by, Reason: e.end.reason,
+		Wall: e.end.wall, Late: e.end.late, By: e.end.by, Reason: e.end.reason,
 		RequestID: e.end.requestID, TraceID: e.end.traceID,
 	}
 }
@@ -162,7 +162,7 @@ func (r *endedRecord) ended(id *ident, texts *interner) (endedLease, error) {
 		return endedLease{}, fmt.Errorf("an ended lease is in state %d", r.State)
 	}
 	l.end = &ending{
-		state: contract.State(r.State), at: pos{index: r.Index, n: r.N}, wall: r.Wall, expiresWall: r.ExpiresWall,
+		state: contract.State(r.State), at: pos{index: r.Index, n: r.N}, wall: r.Wall,
 		late: r.Late, by: r.By, reason: r.Reason, requestID: r.RequestID, traceID: r.TraceID,
 	}
 	return endedLease{lease: l, drop: r.Drop}, nil

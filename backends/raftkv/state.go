@@ -66,22 +66,22 @@ func (g *grant) leaseID() contract.LeaseID { return contract.NewLeaseID(g.id, g.
 // life is what a renewal changes.
 type life struct {
 	renewed  int64 // wall clock, Unix ns
-	expires  int64 // on the state's clock
+	expires  int64 // on the state's clock: what decides
+	nominal  int64 // what expires_at was said to be, wall clock, Unix ns
 	ttl      int64
 	renewals uint64
 }
 
 // ending is how a lease ended. Immutable.
 type ending struct {
-	state       contract.State
-	at          pos   // of the ending's event
-	wall        int64 // recorded at, wall clock, Unix ns
-	expiresWall int64 // what expires_at was, in wall clock terms
-	late        int64 // expiry only: ns after the end
-	by          string
-	reason      string
-	requestID   string
-	traceID     string
+	state     contract.State
+	at        pos   // of the ending's event
+	wall      int64 // recorded at, wall clock, Unix ns
+	late      int64 // expiry only: ns after the end
+	by        string
+	reason    string
+	requestID string
+	traceID   string
 }
 
 // lease is a grant at one moment. Immutable: a change makes a new one.

@@ -58,10 +58,9 @@ func (s *Store) enqueued(ctx context.Context, call *call, c *acquireCmd, a answe
 	r, ok := a.answer.(reply)
 	if a.err != nil || !ok || r.attach == 0 {
 		if ok && r.outcome == contract.OutcomeAcquired {
-			s.engine.waiters.take(call)
-		} else {
-			s.engine.waiters.leave(call)
+			return s.taken(call, r)
 		}
+		s.engine.waiters.leave(call)
 		return resultOf(a.answer, a.err)
 	}
 	s.engine.waiters.attached(call, r.attach)
@@ -84,11 +83,19 @@ func (s *Store) turned(call *call, t turn) (contract.Result, error) {
 		return contract.Result{}, t.err
 	}
 	if t.reply.outcome == contract.OutcomeAcquired {
-		s.engine.waiters.take(call)
-	} else {
-		s.engine.waiters.leave(call)
+		return s.taken(call, t.reply)
 	}
+	s.engine.waiters.leave(call)
 	return t.reply.result()
+}
+
+// taken answers with a grant. Of several copies of the attempt that were served
+// together the first one did the work, the others repeat its answer.
+func (s *Store) taken(call *call, r reply) (contract.Result, error) {
+	if !s.engine.waiters.take(call) {
+		r.replayed = true
+	}
+	return r.result()
 }
 
 // leave ends a wait. With undo nobody is there to take a grant that crosses it.
@@ -162,7 +169,7 @@ func (s *Store) refused(ctx context.Context, c *acquireCmd) (contract.Result, er
 		if ks == nil || ks.active == nil {
 			return
 		}
-		v := view(ks.active, now, st.offset)
+		v := view(ks.active, now)
 		out.Lease = &v
 		out.Queue.Length = int(ks.present)
 		if w, ok := st.places.Get(&waiter{cmd: c}); ok {

@@ -59,11 +59,13 @@ func (w *waiters) attached(c *call, attach uint64) {
 }
 
 // take notes that the call hands the grant to its client, and ends the call.
-func (w *waiters) take(c *call) {
+// first tells that no other call has done so before.
+func (w *waiters) take(c *call) (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.place.taken = true
+	first, c.place.taken = !c.place.taken, true
 	w.remove(c)
+	return first
 }
 
 // leave ends a call without a grant. last tells that nobody is at the place any
