@@ -203,3 +203,13 @@ func (r *rig) waiters(t testing.TB) int64 {
 	}
 	return h.Waiters
 }
+
+// rawPost is call without a Content-Type of its own.
+func (r *rig) rawPost(t testing.TB, path, body string, header http.Header) answer {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+	request.Header = header
+	recorder := httptest.NewRecorder()
+	r.Handler().ServeHTTP(recorder, request)
+	return answer{status: recorder.Code, header: recorder.Header(), body: recorder.Body.String()}
+}
