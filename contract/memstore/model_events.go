@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"leased/contract"
 )
@@ -86,13 +87,16 @@ func (op Read) apply(m *Model) Answer {
 		}
 		return Answer{Cursor: s.lost, Event: &gap}
 	}
+	from, seen := slices.BinarySearchFunc(s.stream, eventID(op.Cursor), func(ev contract.Event, id string) int {
+		return strings.Compare(ev.ID, id)
+	})
+	if seen {
+		from++
+	}
 	cursor := op.Cursor
-	for _, ev := range s.stream {
-		seq, _ := parseEventID(ev.ID)
-		if seq <= cursor {
-			continue
-		}
-		cursor = seq
+	for i := range s.stream[from:] {
+		ev := s.stream[from+i]
+		cursor, _ = parseEventID(ev.ID)
 		if selects(&op.Request, &ev) {
 			return Answer{Cursor: cursor, Event: &ev}
 		}
