@@ -14,6 +14,8 @@ func concurrencyRules() []Rule {
 	return []Rule{
 		{ID: "mutual-exclusion", Func: mutualExclusion,
 			Sentence: "Whatever many callers do over several gateways, no two of them hold a key at the same time, tokens rise in the order of the grants, and each holder's token is current while it holds."},
+		{ID: "reads-never-go-back", Func: readsNeverGoBack,
+			Sentence: "What a read showed is never taken back: a later read on any gateway, also beside writes, shows as much or more."},
 	}
 }
 

@@ -20,6 +20,10 @@ func reopenRules() []Rule {
 			Sentence: "A restart ends no lease before its TTL has passed, and lets one end within TTL and slack of the backend's clock afterwards."},
 		{ID: "reopen-keeps-places", Func: reopenKeepsPlaces, Reopens: true,
 			Sentence: "After a restart all waiters are away and their places are kept: those who return with their request ids are served in the old order, before those who came later."},
+		{ID: "reopen-keeps-counts", Func: reopenKeepsCounts, Reopens: true,
+			Sentence: "After a restart quotas and health count what is held and what waits then: no lease twice, none that ended, and no waiter from before."},
+		{ID: "reopen-keeps-cursors", Func: reopenKeepsCursors, Reopens: true,
+			Sentence: "A list and a history go on after a restart where their cursors left off."},
 		{ID: "reopen-again", Func: reopenAgain, Reopens: true,
 			Sentence: "A store may be restarted any number of times, also with nothing in it."},
 	}

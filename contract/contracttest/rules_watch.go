@@ -20,6 +20,8 @@ func watchRules() []Rule {
 			Sentence: "A stream without a cursor shows what happens after it was opened and nothing from before."},
 		{ID: "watch-resumes", Func: watchResumes,
 			Sentence: "A stream that resumes after an event, on any gateway, misses nothing that happened since, and repeats nothing."},
+		{ID: "watch-resumes-in-traffic", Func: watchResumesInTraffic,
+			Sentence: "A stream that is closed and resumed again and again while events come, on one gateway and another, shows every event once and in order."},
 		{ID: "watch-slow-reader", Func: watchSlowReader,
 			Sentence: "A reader that does not keep up delays neither the store nor other readers, and where it misses events it is told of a gap, from which it may resume."},
 		{ID: "watch-ends", Func: watchEnds,
