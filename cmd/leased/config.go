@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"leased/gateway"
 )
 
 // config is the configuration file, field by field. The yaml tags are the names
@@ -11,7 +13,9 @@ import (
 //
 // Fields of features that this release does not have are here too: a setting
 // that is read and silently ignored is how a cluster comes to run without TLS.
-// See notInThisRelease.
+//
+// What is empty when it is not used is left out when the configuration is
+// printed, so that the output can be used as a file.
 type config struct {
 	Node       nodeConfig                 `yaml:"node"`
 	HTTP       httpConfig                 `yaml:"http"`
@@ -31,7 +35,7 @@ type nodeConfig struct {
 
 type httpConfig struct {
 	Listen string        `yaml:"listen"`
-	TLS    httpTLSConfig `yaml:"tls"`
+	TLS    httpTLSConfig `yaml:"tls,omitempty"`
 }
 
 type httpTLSConfig struct {
@@ -42,9 +46,9 @@ type httpTLSConfig struct {
 
 type clusterConfig struct {
 	Listen   string            `yaml:"listen"`
-	Members  map[string]string `yaml:"members"`
+	Members  map[string]string `yaml:"members,omitempty"`
 	Snapshot snapshotConfig    `yaml:"snapshot"`
-	TLS      peerTLSConfig     `yaml:"tls"`
+	TLS      peerTLSConfig     `yaml:"tls,omitempty"`
 }
 
 type snapshotConfig struct {
@@ -60,11 +64,11 @@ type peerTLSConfig struct {
 
 type backendConfig struct {
 	Type         string        `yaml:"type"`
-	Addresses    []string      `yaml:"addresses"`
-	Endpoints    []string      `yaml:"endpoints"`
-	Username     string        `yaml:"username"`
-	PasswordFile string        `yaml:"password_file"`
-	TLS          peerTLSConfig `yaml:"tls"`
+	Addresses    []string      `yaml:"addresses,omitempty"`
+	Endpoints    []string      `yaml:"endpoints,omitempty"`
+	Username     string        `yaml:"username,omitempty"`
+	PasswordFile string        `yaml:"password_file,omitempty"`
+	TLS          peerTLSConfig `yaml:"tls,omitempty"`
 }
 
 type namespaceConfig struct {
@@ -75,7 +79,7 @@ type namespaceConfig struct {
 	History     historyConfig     `yaml:"history"`
 	Idempotency idempotencyConfig `yaml:"idempotency"`
 	Quotas      quotasConfig      `yaml:"quotas"`
-	Fallback    fallbackConfig    `yaml:"fallback"`
+	Fallback    fallbackConfig    `yaml:"fallback,omitempty"`
 }
 
 type ttlConfig struct {
@@ -107,9 +111,9 @@ type fallbackConfig struct {
 
 type authConfig struct {
 	Mode     string                  `yaml:"mode"`
-	KeysFile string                  `yaml:"keys_file"`
-	JWT      jwtConfig               `yaml:"jwt"`
-	Roles    map[string][]ruleConfig `yaml:"roles"`
+	KeysFile string                  `yaml:"keys_file,omitempty"`
+	JWT      jwtConfig               `yaml:"jwt,omitempty"`
+	Roles    map[string][]ruleConfig `yaml:"roles,omitempty"`
 }
 
 type jwtConfig struct {
@@ -162,15 +166,28 @@ func defaultConfig() config {
 // setDefaults fills what a namespace leaves out. It runs before the file is
 // read, so that an explicit zero is told from an absent value.
 func (ns *namespaceConfig) setDefaults() {
+	p := gateway.DefaultPolicy()
 	*ns = namespaceConfig{
-		TTL: ttlConfig{
-			Min: duration(time.Second), Default: duration(30 * time.Second), Max: duration(time.Hour),
+		TTL:         ttlConfig{Min: duration(p.TTL.Min), Default: duration(p.TTL.Default), Max: duration(p.TTL.Max)},
+		MaxLifetime: duration(p.MaxLifetime),
+		MaxWait:     duration(p.MaxWait),
+		History:     historyConfig{Keep: duration(p.History.Keep), PerKey: p.History.PerKey},
+		Idempotency: idempotencyConfig{Keep: duration(p.Idempotency.Keep)},
+		Quotas:      quotasConfig{LeasesPerOwner: p.Quotas.LeasesPerOwner, WaitersPerKey: p.Quotas.WaitersPerKey},
+	}
+}
+
+// policy returns the namespace's policy as the gateway takes it.
+func (ns *namespaceConfig) policy() gateway.Policy {
+	return gateway.Policy{
+		TTL: gateway.TTLPolicy{
+			Min: time.Duration(ns.TTL.Min), Default: time.Duration(ns.TTL.Default), Max: time.Duration(ns.TTL.Max),
 		},
-		MaxLifetime: duration(24 * time.Hour),
-		MaxWait:     duration(5 * time.Minute),
-		History:     historyConfig{Keep: duration(168 * time.Hour), PerKey: 64},
-		Idempotency: idempotencyConfig{Keep: duration(10 * time.Minute)},
-		Quotas:      quotasConfig{WaitersPerKey: 10000},
+		MaxLifetime: time.Duration(ns.MaxLifetime),
+		MaxWait:     time.Duration(ns.MaxWait),
+		History:     gateway.HistoryPolicy{Keep: time.Duration(ns.History.Keep), PerKey: ns.History.PerKey},
+		Idempotency: gateway.IdempotencyPolicy{Keep: time.Duration(ns.Idempotency.Keep)},
+		Quotas:      gateway.QuotaPolicy{LeasesPerOwner: ns.Quotas.LeasesPerOwner, WaitersPerKey: ns.Quotas.WaitersPerKey},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -95,7 +96,7 @@ func (d *decoder) decodeMap(n *yaml.Node, v reflect.Value, path []string) {
 			v.Set(reflect.MakeMap(v.Type()))
 		}
 		entry := reflect.New(v.Type().Elem()).Elem()
-		if e, ok := entry.Addr().Interface().(interface{ setDefaults() }); ok {
+		if e, ok := reflect.TypeAssert[interface{ setDefaults() }](entry.Addr()); ok {
 			e.setDefaults()
 		}
 		at := extend(path, key.Value)
@@ -204,20 +205,25 @@ func (d *decoder) unknownField(key *yaml.Node, t reflect.Type, path []string) {
 
 // extend returns path with name appended, sharing no memory with path.
 func extend(path []string, name string) []string {
-	return append(path[:len(path):len(path)], name)
+	return append(slices.Clip(path), name)
+}
+
+func fieldName(t reflect.Type, i int) string {
+	name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+	return name
 }
 
 func fieldNames(t reflect.Type) []string {
 	names := make([]string, t.NumField())
 	for i := range names {
-		names[i] = t.Field(i).Tag.Get("yaml")
+		names[i] = fieldName(t, i)
 	}
 	return names
 }
 
 func fieldIndex(t reflect.Type, name string) int {
 	for i := range t.NumField() {
-		if t.Field(i).Tag.Get("yaml") == name {
+		if fieldName(t, i) == name {
 			return i
 		}
 	}

@@ -31,7 +31,7 @@ func leaves(t reflect.Type, path []string) [][]string {
 	case t.Kind() == reflect.Struct:
 		var all [][]string
 		for i := range t.NumField() {
-			all = append(all, leaves(t.Field(i).Type, extend(path, t.Field(i).Tag.Get("yaml")))...)
+			all = append(all, leaves(t.Field(i).Type, extend(path, fieldName(t, i)))...)
 		}
 		return all
 	case t.Kind() == reflect.Map:
@@ -155,7 +155,7 @@ func notConfiguration(name string) bool {
 // entryNames returns the names that the file has in a section such as
 // "namespaces" or "cluster.members".
 func entryNames(tree *yaml.Node, section string) []string {
-	for _, part := range strings.Split(section, ".") {
+	for part := range strings.SplitSeq(section, ".") {
 		if tree = child(tree, part); tree == nil {
 			return nil
 		}
@@ -194,9 +194,9 @@ func (d *decoder) apply(root *yaml.Node, o override) {
 		n = next
 	}
 	value := &yaml.Node{Kind: yaml.ScalarNode, Value: o.value}
-	if isList(o.path) {
+	if leafType(o.path).Kind() == reflect.Slice {
 		value = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
-		for _, item := range strings.Split(o.value, ",") {
+		for item := range strings.SplitSeq(o.value, ",") {
 			entry := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.TrimSpace(item)}
 			d.origin[entry] = o.origin
 			value.Content = append(value.Content, entry)
@@ -222,18 +222,17 @@ func (d *decoder) put(section *yaml.Node, name string, value *yaml.Node, origin 
 	return value
 }
 
-// isList reports whether the leaf at path is a list of texts.
-func isList(path []string) bool {
+// leafType returns the type of the setting at path.
+func leafType(path []string) reflect.Type {
 	t := configType()
 	for _, part := range path {
-		switch t.Kind() {
-		case reflect.Struct:
+		if t.Kind() == reflect.Struct {
 			t = t.Field(fieldIndex(t, part)).Type
-		case reflect.Map:
+		} else {
 			t = t.Elem()
 		}
 	}
-	return t.Kind() == reflect.Slice
+	return t
 }
 
 // nearest returns the candidate that a slip of the keyboard separates from

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -12,10 +13,6 @@ import (
 
 	"leased/contract"
 )
-
-// minIdempotency is how long every namespace keeps answers at least: clients
-// may count on repeating a request for ten minutes.
-const minIdempotency = 10 * time.Minute
 
 // validate refuses what cannot work, naming where it was said and what to do.
 func (s *settings) validate() error {
@@ -133,45 +130,27 @@ func (s *settings) validateNamespace(p *problems, name string) {
 	if s.isSet("namespaces", name, "fallback") {
 		p.add(s.at("namespaces", name, "fallback"), "%s.fallback is %s", path, notInThisRelease)
 	}
-	for _, rule := range namespaceRules(ns) {
-		if rule.broken {
-			p.add(s.at(append([]string{"namespaces", name}, rule.field...)...), "%s.%s %s", path, dotted(rule.field), rule.text)
-		}
+	policy := ns.policy()
+	if err := policy.Validate(); err != nil {
+		s.addPolicy(p, name, err)
 	}
 }
 
-// rule is one thing that must hold of a section.
-type rule struct {
-	field  []string
-	broken bool
-	text   string
-}
-
-func namespaceRules(ns namespaceConfig) []rule {
-	ttl := ns.TTL
-	return []rule{
-		{[]string{"ttl", "min"}, ttl.Min < duration(time.Millisecond), "must be at least 1ms"},
-		{[]string{"ttl", "default"}, ttl.Default < ttl.Min,
-			fmt.Sprintf("is %s, less than ttl.min of %s; set ttl.default too", ttl.Default, ttl.Min)},
-		{[]string{"ttl", "default"}, ttl.Default > ttl.Max,
-			fmt.Sprintf("is %s, more than ttl.max of %s; set ttl.default too", ttl.Default, ttl.Max)},
-		{[]string{"ttl", "max"}, ttl.Max > ns.MaxLifetime,
-			fmt.Sprintf("is %s, more than max_lifetime of %s; lower ttl.max or raise max_lifetime", ttl.Max, ns.MaxLifetime)},
-		{[]string{"max_lifetime"}, time.Duration(ns.MaxLifetime) > contract.MaxDuration,
-			fmt.Sprintf("is %s; a duration is at most %s", ns.MaxLifetime, contract.MaxDuration)},
-		{[]string{"max_wait"}, time.Duration(ns.MaxWait) > contract.MaxDuration,
-			fmt.Sprintf("is %s; a duration is at most %s", ns.MaxWait, contract.MaxDuration)},
-		{[]string{"history", "keep"}, time.Duration(ns.History.Keep) > contract.MaxDuration,
-			fmt.Sprintf("is %s; a duration is at most %s", ns.History.Keep, contract.MaxDuration)},
-		{[]string{"history", "per_key"}, ns.History.PerKey < 2 || ns.History.PerKey > contract.MaxHistoryRows,
-			fmt.Sprintf("must be 2 to %d events, not %d", contract.MaxHistoryRows, ns.History.PerKey)},
-		{[]string{"idempotency", "keep"}, time.Duration(ns.Idempotency.Keep) < minIdempotency,
-			fmt.Sprintf("is %s; a client may repeat a request for ten minutes, so keep answers at least 10m", ns.Idempotency.Keep)},
-		{[]string{"idempotency", "keep"}, time.Duration(ns.Idempotency.Keep) > contract.MaxDuration,
-			fmt.Sprintf("is %s; a duration is at most %s", ns.Idempotency.Keep, contract.MaxDuration)},
-		{[]string{"quotas", "leases_per_owner"}, ns.Quotas.LeasesPerOwner < 0, "must not be negative; 0 is unlimited"},
-		{[]string{"quotas", "waiters_per_key"}, ns.Quotas.WaitersPerKey < 0, "must not be negative; 0 is unlimited"},
+// addPolicy adds what the gateway says of a namespace's policy, at the place
+// that set it. A default that another setting makes impossible stands nowhere in
+// the file, so the remedy is to write it there.
+func (s *settings) addPolicy(p *problems, name string, err error) {
+	wrong, ok := errors.AsType[*contract.Error](err)
+	if !ok {
+		p.add(s.at("namespaces", name), "namespaces.%s: %v", name, err)
+		return
 	}
+	path := append([]string{"namespaces", name}, strings.Split(wrong.Field, ".")...)
+	remedy := ""
+	if !s.isSet(path...) {
+		remedy = "; that is its default, so set it too"
+	}
+	p.add(s.at(path...), "%s %s%s", dotted(path), wrong.Detail, remedy)
 }
 
 func (s *settings) validateAuth(p *problems) {

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"runtime/debug"
+	"testing"
+)
+
+func TestGCPercent(t *testing.T) {
+	for _, tt := range []struct {
+		live uint64
+		want int
+	}{
+		{0, 400}, {1, 400}, {64 << 20, 400}, {128 << 20, 200}, {256 << 20, 100}, {512 << 20, 50}, {8 << 30, 50},
+	} {
+		if got := gcPercent(tt.live); got != tt.want {
+			t.Errorf("gcPercent(%d MiB) = %d, want %d", tt.live>>20, got, tt.want)
+		}
+	}
+}
+
+func TestPaceCollector_restores(t *testing.T) {
+	t.Setenv("GOGC", "")
+	before := debug.SetGCPercent(123)
+	defer debug.SetGCPercent(before)
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := paceCollector(ctx)
+	cancel()
+	wait()
+	if got := debug.SetGCPercent(123); got != 123 {
+		t.Errorf("after its end the percentage is %d, want the one before, 123", got)
+	}
+}
