@@ -17,6 +17,7 @@ type call struct {
 	req    *contract.AcquireRequest
 	cancel context.CancelFunc
 	done   chan struct{}
+	sent   time.Time // before the deadline of the call began to run
 
 	// Set before done is closed.
 	res          contract.Result
@@ -26,8 +27,9 @@ type call struct {
 
 // start sends r with a deadline of limit from now.
 func (e *Env) start(s contract.Store, r *contract.AcquireRequest, limit time.Duration) *call {
+	sent := time.Now()
 	ctx, cancel := e.cancellable(limit)
-	c := &call{req: r, cancel: cancel, done: make(chan struct{}), began: time.Now()}
+	c := &call{req: r, cancel: cancel, done: make(chan struct{}), sent: sent}
 	e.spawn(func() {
 		defer close(c.done)
 		c.began = time.Now()
@@ -88,12 +90,17 @@ func (e *Env) refusedAtEnd(c *call) contract.Result {
 	return e.answered("waiting acquire by "+c.req.Owner, c.res, c.err, contract.OutcomeConflict)
 }
 
-// gone cancels a waiting call and returns when it no longer counts.
+// gone cancels a waiting call, wants it answered at once, and returns when it no
+// longer counts.
 func (e *Env) gone(s contract.Store, c *call) {
 	e.Helper()
 	before := e.queueLength(s, c.req.Key)
+	cut := time.Now()
 	c.cancel()
 	e.finished(c)
+	if took := c.ended.Sub(cut); took > contract.AnswerSlack {
+		e.Errorf("a cancelled waiter was answered after %v, more than %v", took, contract.AnswerSlack)
+	}
 	if c.err == nil && c.res.Outcome == contract.OutcomeAcquired {
 		e.Fatalf("a cancelled waiter was granted the key while it was held")
 	}

@@ -47,6 +47,7 @@ func checkStale(e *Env) {
 	e.end(a, first)
 	e.raiseFloor(a, first.Token+1_000) // tokens are not dense
 	second := e.grant(b, first.Key, alice)
+	e.raiseFloor(b, second.Token) // tokens of different keys may be equal
 	other := e.grant(b, e.key("other"), alice)
 	stale := []contract.Token{
 		first.Token, first.Token + 1, second.Token - 1, second.Token + 1, second.Token + 1_000, other.Token, 1, contract.MaxToken,

@@ -96,7 +96,9 @@ func (e *Env) falseClaims(s contract.Store) (contract.Lease, []claim) {
 	e.Helper()
 	e.raiseFloor(s, 100) // so that there are lower tokens
 	held := e.grant(s, e.key("held"), alice)
+	e.raiseFloor(s, held.Token) // tokens of different keys may be equal
 	other := e.grant(s, e.key("other"), alice)
+	e.raiseFloor(s, other.Token)
 	theirs := e.grant(s, e.key("theirs"), bob)
 
 	unknown := contract.NewLeaseID(held.KeyID, [16]byte{1, 2, 3})
@@ -212,16 +214,17 @@ func renewMaxLifetime(e *Env) {
 			e.Fatalf("renewed to %v beyond the maximum lifetime of %v", over, r.MaxLifetime)
 		}
 	}
-	for i := range 2 {
-		// Each time two thirds of a TTL later, so that a whole TTL is more than is left.
-		e.advance(r.TTL * 2 / 3 * time.Duration(1-i))
+	e.advance(r.TTL * 2 / 3)
+	// The whole lifetime is more than is left of it, and so is what the first of
+	// the two is granted by the time of the second.
+	for i, ask := range []time.Duration{r.MaxLifetime, 0} {
 		renew := e.newRenew(l)
-		renew.TTL = r.TTL * time.Duration(i+1)
+		renew.TTL = ask
 		l = *e.renew(pick(i, b, a), renew, contract.OutcomeRenewed).Lease
 		atCap(l)
 		left := r.MaxLifetime - l.RenewedAt.Sub(l.AcquiredAt)
 		if step := max(e.harness.Guarantees.Granularity, precision); l.TTL > left+precision || l.TTL < left-step {
-			e.Fatalf("asked for %v with %v left of the maximum lifetime: granted %v", renew.TTL, left, l.TTL)
+			e.Fatalf("asked for %v with %v left of the maximum lifetime: granted %v", ask, left, l.TTL)
 		}
 		e.shows(b, l)
 	}
@@ -234,7 +237,7 @@ func renewMaxLifetime(e *Env) {
 	whole.TTL, whole.MaxLifetime = e.long(), e.long()
 	w := e.granted(a, whole)
 	renewed := *e.renew(b, e.newRenew(w), contract.OutcomeRenewed).Lease
-	if d := renewed.ExpiresAt.Sub(w.ExpiresAt); d.Abs() > precision {
+	if d := renewed.ExpiresAt.Sub(w.ExpiresAt); d > precision || d < -max(e.harness.Guarantees.Granularity, precision) {
 		e.Errorf("the end of a lease at its maximum lifetime moved by %v", d)
 	}
 }
@@ -247,7 +250,12 @@ func renewRacesExpiry(e *Env) {
 		sent := e.mark()
 		l := e.granted(a, r)
 		next := e.park(b, e.newWaiter(r.Key, bob))
-		e.advance(r.TTL - 2*precision - e.atMost(sent))
+		endsFirst := round == 1
+		if endsFirst {
+			e.expire(l) // so that the renewals meet the hand-over to the next
+		} else {
+			e.advance(r.TTL - 2*precision - e.atMost(sent))
+		}
 
 		var renewals atomic.Uint64
 		done := make(chan struct{})
@@ -263,7 +271,9 @@ func renewRacesExpiry(e *Env) {
 			renewers.Wait()
 			close(done)
 		})
-		e.advance(4 * precision) // while they renew
+		if !endsFirst {
+			e.advance(4 * precision) // while they renew
+		}
 		e.waitFor(done, "the renewals")
 		e.advance(r.TTL + e.harness.Guarantees.Slack)
 
@@ -308,7 +318,9 @@ func renewWhileOthersWait(e *Env) {
 	l := e.grant(a, e.key("held"), alice)
 	first, second := e.park(a, e.newWaiter(l.Key, bob)), e.park(b, e.newWaiter(l.Key, carol))
 	for i := range 4 {
+		sent := e.mark()
 		got := *e.renew(pick(i, a, b), e.newRenew(l), contract.OutcomeRenewed).Lease
+		e.leftAfter("a renewed lease that others wait for", got.ExpiresIn, l.TTL, 0, e.atMost(sent))
 		e.waiting(first, second)
 		e.shows(pick(i, b, a), got)
 		if n := e.queueLength(a, l.Key); n != 2 {

@@ -220,15 +220,17 @@ func floorRaises(e *Env) {
 	for i := range 3 {
 		floor += contract.Token(1_000 * (i + 1))
 		e.raiseFloor(a, floor)
+		highest := floor
 		e.shows(b, held)
 		for _, name := range []string{"known", fmt.Sprint("new-", i)} {
 			l := e.grant(pick(i, b, a), e.key(name), bob)
 			if l.Token <= floor {
 				e.Fatalf("key %s: got token %d, with the floor at %d", name, l.Token, floor)
 			}
-			floor = l.Token
+			highest = max(highest, l.Token)
 			e.end(a, l)
 		}
+		floor = highest
 	}
 	e.end(a, held)
 }
