@@ -39,6 +39,8 @@ func (x *exchange) takeQuery() error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		known := slices.Contains(x.route.params, name) || (name == "timeout" && x.route.op != opNone)
 		switch {
+		case name == "":
+			return contract.Invalid("query", "has a parameter without a name")
 		case !known:
 			return contract.Invalid(cutText(name, maxField), "is not a query parameter of this route")
 		case len(values[name]) > 1:

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gin-gonic/gin"
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
@@ -212,4 +213,11 @@ func (r *rig) rawPost(t testing.TB, path, body string, header http.Header) answe
 	recorder := httptest.NewRecorder()
 	r.Handler().ServeHTTP(recorder, request)
 	return answer{status: recorder.Code, header: recorder.Header(), body: recorder.Body.String()}
+}
+
+// newExchange returns an exchange that has a request and nothing else.
+func newExchange(h *handler, r *http.Request) *exchange {
+	c, _ := gin.CreateTestContext(httptest.NewRecorder())
+	c.Request = r
+	return &exchange{h: h, c: c, r: r}
 }
