@@ -16,7 +16,9 @@ func watchResumesInTraffic(e *Env) {
 	for i := range requests {
 		requests[i] = e.newRenew(l)
 	}
+	sent := make(chan struct{})
 	e.spawn(func() {
+		defer close(sent)
 		for i, r := range requests {
 			if _, err := pick(i, a, b).Renew(e.ctx(), r); err != nil {
 				if !e.Failed() { // else the rule is over and took its calls along
@@ -36,4 +38,7 @@ func watchResumesInTraffic(e *Env) {
 			stream = e.watch(pick(i, b, a), contract.WatchRequest{After: ev.ID})
 		}
 	}
+	// The last event may be read before its call is answered, and the end of the
+	// rule would cut that call off.
+	e.waitFor(sent, "the renewals to be answered")
 }
