@@ -53,23 +53,43 @@ func (e *Env) finish() {
 	for _, cancel := range cancels {
 		cancel()
 	}
-	over := make(chan struct{})
-	go func() {
-		e.calls.Wait()
-		close(over)
-	}()
-	select {
-	case <-over:
-	case <-time.After(watchdog):
+	if !e.bounded(watchdog, e.calls.Wait) {
 		e.Errorf("calls still run %v after their contexts ended", watchdog)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), watchdog)
-	defer cancel()
 	for _, s := range handles {
-		if err := s.Close(ctx); err != nil {
+		var err error
+		closed := e.bounded(watchdog, func() {
+			ctx, cancel := context.WithTimeout(context.Background(), watchdog/2)
+			defer cancel()
+			err = s.Close(ctx)
+		})
+		if !closed {
+			e.Errorf("close still runs %v after it was called, whatever its context says", watchdog)
+			return
+		}
+		if err != nil {
 			e.Errorf("close: %v", err)
 		}
+	}
+}
+
+// bounded runs f and reports whether it was over in time. What is not goes on:
+// there is no means to end it, and a store that hangs must not hang the suite.
+func (e *Env) bounded(limit time.Duration, f func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer e.catch()
+		f()
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 
@@ -232,24 +252,27 @@ func (e *Env) eventually(what string, done func() bool) {
 	}
 }
 
-// spawn runs f on a goroutine that the rule waits for at the end. A panic fails
-// the rule as it would on the rule's own goroutine, not the whole program.
+// spawn runs f on a goroutine that the rule waits for at the end.
 func (e *Env) spawn(f func()) {
 	e.calls.Go(func() {
-		defer func() {
-			if p := recover(); p != nil {
-				e.Errorf("panic: %v\n%s", p, debug.Stack())
-			}
-		}()
+		defer e.catch()
 		f()
 	})
+}
+
+// catch is deferred on goroutines beside the rule's own: a panic fails the rule
+// as it would there, and not the whole program.
+func (e *Env) catch() {
+	if p := recover(); p != nil {
+		e.Errorf("panic: %v\n%s", p, debug.Stack())
+	}
 }
 
 // race runs f(0) … f(n-1) at the same time and waits for all.
 func (e *Env) race(n int, f func(i int)) {
 	e.Helper()
 	var all sync.WaitGroup
-	start, done := make(chan struct{}), make(chan struct{})
+	start := make(chan struct{})
 	for i := range n {
 		all.Add(1)
 		e.spawn(func() {
@@ -259,11 +282,9 @@ func (e *Env) race(n int, f func(i int)) {
 		})
 	}
 	close(start)
-	go func() {
-		all.Wait()
-		close(done)
-	}()
-	e.waitFor(done, fmt.Sprintf("all of %d calls to answer", n))
+	if !e.bounded(2*watchdog, all.Wait) { // the calls have deadlines of their own, which say more
+		e.Fatalf("%d calls at the same time are not all answered after %v", n, 2*watchdog)
+	}
 }
 
 // waitFor waits for a signal.
