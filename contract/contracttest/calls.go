@@ -98,7 +98,7 @@ func (e *Env) gone(s contract.Store, c *call) {
 	cut := time.Now()
 	c.cancel()
 	e.finished(c)
-	if took := c.ended.Sub(cut); took > contract.AnswerSlack {
+	if took := e.since(cut, c.ended); took > contract.AnswerSlack {
 		e.Errorf("a cancelled waiter was answered after %v, more than %v", took, contract.AnswerSlack)
 	}
 	if c.err == nil && c.res.Outcome == contract.OutcomeAcquired {

@@ -27,6 +27,7 @@ type Env struct {
 	TB
 	harness *Harness
 	ns      string
+	pulse   *pulse
 	ids     atomic.Int64
 	calls   sync.WaitGroup
 
@@ -39,7 +40,7 @@ type Env struct {
 }
 
 func newEnv(t TB, h *Harness, id string) *Env {
-	return &Env{TB: t, harness: h, ns: "rule-" + id + "-" + rand.Text()}
+	return &Env{TB: t, harness: h, pulse: startPulse(), ns: "rule-" + id + "-" + rand.Text()}
 }
 
 // finish ends what the rule left running. It uses Errorf only: it also runs
@@ -50,6 +51,7 @@ func (e *Env) finish() {
 	cancels, handles := e.cancels, e.handles
 	e.cancels, e.handles, e.over = nil, nil, true
 	e.mu.Unlock()
+	defer e.pulse.end()
 	for _, cancel := range cancels {
 		cancel()
 	}

@@ -55,7 +55,7 @@ func waitCancelledSkipped(e *Env) {
 // longer than is promised since its turn came. Only that is measured.
 func (e *Env) servedInTime(c *call, since time.Time) {
 	e.Helper()
-	if took := c.ended.Sub(since); took > serveWithin {
+	if took := e.since(since, c.ended); took > serveWithin {
 		e.Errorf("the waiter was served %v after its turn came, more than %v", took, serveWithin)
 	}
 }
@@ -213,7 +213,7 @@ func waitCloseAnswers(e *Env) {
 	for _, c := range cut {
 		e.finished(c)
 		e.failed("waiting acquire on a closed store", c.err, contract.CodeClosed, "")
-		if took := c.ended.Sub(began); took > contract.AnswerSlack {
+		if took := e.since(began, c.ended); took > contract.AnswerSlack {
 			e.Errorf("a waiter was answered %v after its store was closed, more than %v", took, contract.AnswerSlack)
 		}
 	}
