@@ -33,11 +33,12 @@ func revokeRules() []Rule {
 func checkCurrent(e *Env) {
 	a, b := e.pair()
 	l := e.grant(a, e.key("held"), alice)
+	token := l.Token // of the grant: what the protected side has seen, whatever a renewal answers
 	for i := range 3 {
-		e.sameLease("check", *e.check(pick(i, b, a), l.KeyID, l.Token, contract.OutcomeCurrent).Lease, l)
+		e.sameLease("check", *e.check(pick(i, b, a), l.KeyID, token, contract.OutcomeCurrent).Lease, l)
 		l = *e.renew(pick(i, a, b), e.newRenew(l), contract.OutcomeRenewed).Lease
 	}
-	e.sameLease("check", *e.check(a, l.KeyID, l.Token, contract.OutcomeCurrent).Lease, l)
+	e.sameLease("check", *e.check(a, l.KeyID, token, contract.OutcomeCurrent).Lease, l)
 }
 
 func checkStale(e *Env) {

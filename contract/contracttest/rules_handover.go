@@ -18,6 +18,10 @@ func handoverRules() []Rule {
 			Sentence: "If a waiting acquire was told no, no lease of it appears later, however close the release was; and what was told to nobody is not replayed."},
 		{ID: "wait-no-grant-after-cancel", Func: waitNoGrantAfterCancel,
 			Sentence: "A waiter that cancels as its turn comes holds nothing afterwards, unless its answer was that the outcome is unknown; then the same request id finds out."},
+		{ID: "wait-no-grant-after-deadline", Func: waitNoGrantAfterDeadline,
+			Sentence: "If a waiting acquire was told no at its deadline, no lease of it appears later, however close the release was."},
+		{ID: "wait-cancelled-at-turn", Func: waitCancelledAtTurn,
+			Sentence: "A waiter that cancels as its turn comes does not keep the key from the next one, who is served within two seconds."},
 	}
 }
 
@@ -140,7 +144,11 @@ func waitNoGrantAfterCancel(e *Env) {
 	for i := range 30 {
 		held := e.grant(a, key, alice)
 		c := e.park(pick(i, b, a), e.newWaiter(key, bob))
+		// Mostly at the same time; else the waiter has gone just before.
 		e.spawn(c.cancel)
+		if i%3 == 0 {
+			e.pause(time.Duration(i%4) * time.Millisecond)
+		}
 		e.end(a, held)
 		e.finished(c)
 		switch {

@@ -219,7 +219,6 @@ func reopenKeepsPlaces(e *Env) {
 
 func reopenAgain(e *Env) {
 	e.open()
-	e.reopen()
 	s := e.reopen()
 	l := e.grant(s, e.key("held"), alice)
 	for range 3 {

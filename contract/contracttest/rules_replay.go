@@ -1,6 +1,7 @@
 package contracttest
 
 import (
+	"fmt"
 	"time"
 
 	"leased/contract"
@@ -16,6 +17,8 @@ func replayRules() []Rule {
 			Sentence: "Repeating an acquire whose lease is over answers how it ended, whoever holds the key now, and never grants again."},
 		{ID: "replay-acquire-never-waits", Func: replayAcquireNeverWaits,
 			Sentence: "A repeated acquire that may wait does not wait behind its own grant, whoever else waits, nor behind others once its lease is over."},
+		{ID: "replay-served-waiter", Func: replayServedWaiter,
+			Sentence: "Repeating an acquire that was served after waiting answers the same grant as replayed, whether or not the repetition may wait and others do."},
 		{ID: "replay-renew", Func: replayRenew,
 			Sentence: "Repeating a renewal while the lease is active answers as the first time, with the time left counted down, and renews nothing."},
 		{ID: "replay-renew-ended", Func: replayRenewEnded,
@@ -100,33 +103,39 @@ func replayAcquireEnded(e *Env) {
 }
 
 func replayAcquireNeverWaits(e *Env) {
-	a, b := e.pair()
-	r := e.newWaiter(e.key("held"), alice)
-	first := e.granted(a, r)
-	other := e.park(b, e.newWaiter(r.Key, bob))
-	atOnce := func(s contract.Store, want contract.Outcome) {
-		e.Helper()
-		c := e.start(s, r, watchdog)
+	// The first attempt may have been ready to wait, or not: the repetition is.
+	for i, wait := range []time.Duration{0, patience} {
+		a, b := e.pair()
+		r := e.newAcquire(e.key(fmt.Sprint("held-", i)), alice)
+		r.Wait = wait
+		first := e.granted(a, r)
+		other := e.park(b, e.newWaiter(r.Key, bob))
+		e.repeatsAtOnce(a, b, r, first, contract.OutcomeAcquired)
+		e.waiting(other)
+		if n := e.queueLength(a, r.Key); n != 1 {
+			e.Errorf("%d wait for the key, want 1", n)
+		}
+		first = e.end(b, first)
+		e.served(other)
+		e.repeatsAtOnce(b, a, r, first, contract.OutcomeEndedReleased)
+		if n := e.queueLength(a, r.Key); n != 0 {
+			e.Errorf("%d wait for the key, want none", n)
+		}
+	}
+}
+
+// repeatsAtOnce repeats r, ready to wait, on both handles.
+func (e *Env) repeatsAtOnce(a, b contract.Store, r *contract.AcquireRequest, lease contract.Lease, want contract.Outcome) {
+	e.Helper()
+	again := *r
+	again.Wait = patience
+	for _, s := range []contract.Store{a, b} {
+		c := e.start(s, &again, watchdog)
 		e.finished(c)
-		e.sameLease("the replay", *e.answered("acquire again", c.res, c.err, want).Lease, first)
+		e.sameLease("the replay", *e.answered("acquire again", c.res, c.err, want).Lease, lease)
 		if took := c.ended.Sub(c.began); took >= patience {
 			e.Errorf("a repeated acquire took %v: it waited for its own lease", took)
 		}
-	}
-	for _, s := range []contract.Store{a, b} {
-		atOnce(s, contract.OutcomeAcquired)
-	}
-	e.waiting(other)
-	if n := e.queueLength(a, r.Key); n != 1 {
-		e.Errorf("%d wait for the key, want 1", n)
-	}
-	first = e.end(b, first)
-	e.served(other)
-	for _, s := range []contract.Store{a, b} {
-		atOnce(s, contract.OutcomeEndedReleased)
-	}
-	if n := e.queueLength(a, r.Key); n != 0 {
-		e.Errorf("%d wait for the key, want none", n)
 	}
 }
 
