@@ -17,14 +17,18 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"leased/contract"
 	"leased/gateway/api"
 )
+
+// errIncomplete says that an answer lacks what every answer of its kind has.
+var errIncomplete = errors.New("it lacks what such an answer has")
 
 // maxReply bounds what is read of an answer, in bytes: a page of 1,000 leases
 // with full metadata has about 10 MiB.
 const maxReply = 32 << 20
 
-// attempt sends the call once and reads the answer into sent.out. It returns
+// attempt sends the call once and reads the answer with sent.read. It returns
 // nil when the server did what was asked.
 func (c *Client) attempt(ctx context.Context, sent *call, server string, waitLeft time.Duration) *verdict {
 	budget := c.attemptTimeout + waitLeft
@@ -60,7 +64,7 @@ func (c *Client) attempt(ctx context.Context, sent *call, server string, waitLef
 	if resp.StatusCode/100 != 2 {
 		return sent.refusal(resp, text)
 	}
-	if err := json.Unmarshal(text, sent.out); err != nil {
+	if err := sent.read(text); err != nil {
 		return sent.lost(true, fmt.Errorf("the answer is not what the API promises: %w", err))
 	}
 	if sent.requestID == "" {
@@ -82,7 +86,7 @@ func (c *Client) request(ctx context.Context, sent *call, server string, waitLef
 	if query == nil {
 		query = url.Values{}
 	}
-	if sent.path != "/readyz" {
+	if !sent.selfBound {
 		query.Set("timeout", serverTimeout(budget))
 	}
 	target := server + sent.path
@@ -108,11 +112,35 @@ func (c *Client) request(ctx context.Context, sent *call, server string, waitLef
 
 // serverTimeout returns the bound that the server is given: a little less than
 // the client's own, so that the end of the time is an answer which says what is
-// known, and not a cut connection.
+// known, and not a cut connection. A store may be late by contract.AnswerSlack,
+// and the network needs its time too.
 func serverTimeout(budget time.Duration) string {
-	left := budget - min(budget/10, 200*time.Millisecond)
+	left := budget - min(budget/8, 2*contract.AnswerSlack)
 	return strconv.FormatInt(max(1, left.Milliseconds()), 10) + "ms"
 }
+
+// into returns a reader of answers into dst. It decodes into a value of its own
+// first, because an answer that breaks off would otherwise leave fields behind
+// for the next attempt's. check, which may be nil, refuses an answer that is
+// JSON and not what the API promises: "null" would read as a grant of nothing.
+func into[T any](dst *T, check func(*T) bool) func([]byte) error {
+	return func(text []byte) error {
+		var got T
+		if err := json.Unmarshal(text, &got); err != nil {
+			return err
+		}
+		if check != nil && !check(&got) {
+			return errIncomplete
+		}
+		*dst = got
+		return nil
+	}
+}
+
+// complete reports whether l can be told from other leases and be fenced with.
+func complete(l *api.Lease) bool { return l != nil && l.LeaseID != "" && l.Token != 0 }
+
+func hasLease(r *api.LeaseReply) bool { return complete(r.Lease) }
 
 // lost is the verdict on an attempt without an answer.
 func (sent *call) lost(connected bool, cause error) *verdict {
@@ -139,7 +167,7 @@ func (sent *call) refusal(resp *http.Response, text []byte) *verdict {
 	}
 	if sent.refused != nil {
 		// What the problem adds is extra; the problem itself was read.
-		_ = json.Unmarshal(text, sent.refused)
+		_ = sent.refused(text)
 	}
 	v := &verdict{err: e}
 	switch e.Problem.Code {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -103,7 +104,12 @@ func (c *Client) RenewBulk(ctx context.Context, r RenewBulkRequest) (*RenewBulkA
 	var got api.RenewBulkReply
 	sent := &call{
 		method: http.MethodPost, path: c.in(r.Namespace) + "/renew", changes: true,
-		requestID: orNew(r.RequestID), out: &got,
+		requestID: orNew(r.RequestID),
+		read: into(&got, func(got *api.RenewBulkReply) bool {
+			return len(got.Results) == len(r.Leases) && !slices.ContainsFunc(got.Results, func(i api.RenewBulkItem) bool {
+				return (i.Error == nil) != complete(i.Lease)
+			})
+		}),
 		body: always(&api.RenewBulkRequest{Instance: r.Instance, Leases: r.Leases}),
 	}
 	if err := c.do(ctx, sent); err != nil {
@@ -144,7 +150,7 @@ func (c *Client) Revoke(ctx context.Context, r RevokeRequest) (*Answer, error) {
 
 // Get returns a lease, active or ended.
 func (c *Client) Get(ctx context.Context, namespace, leaseID string) (*api.Lease, error) {
-	got, err := read[api.GetReply](ctx, c, c.lease(namespace, leaseID), nil)
+	got, err := read(ctx, c, c.lease(namespace, leaseID), nil, func(got *api.GetReply) bool { return complete(got.Lease) })
 	if err != nil {
 		return nil, err
 	}
@@ -184,13 +190,15 @@ func (c *Client) List(ctx context.Context, r ListRequest) (*api.ListReply, error
 		q.Set("expires_before", r.ExpiresBefore.UTC().Format(time.RFC3339Nano))
 	}
 	setLimit(q, r.Limit)
-	return read[api.ListReply](ctx, c, c.in(r.Namespace)+"/leases", q)
+	return read(ctx, c, c.in(r.Namespace)+"/leases", q, func(got *api.ListReply) bool {
+		return !slices.ContainsFunc(got.Leases, func(l *api.Lease) bool { return !complete(l) })
+	})
 }
 
 // GetKey returns who holds a key, who waits for it, and how its last lease
 // ended.
 func (c *Client) GetKey(ctx context.Context, namespace, keyID string) (*api.KeyReply, error) {
-	return read[api.KeyReply](ctx, c, c.key(namespace, keyID), nil)
+	return read[api.KeyReply](ctx, c, c.key(namespace, keyID), nil, nil)
 }
 
 // HistoryRequest asks for a page of a key's events.
@@ -209,7 +217,7 @@ func (c *Client) History(ctx context.Context, r HistoryRequest) (*api.HistoryRep
 		q.Set("cursor", r.Cursor)
 	}
 	setLimit(q, r.Limit)
-	return read[api.HistoryReply](ctx, c, c.key(r.Namespace, r.KeyID)+"/history", q)
+	return read[api.HistoryReply](ctx, c, c.key(r.Namespace, r.KeyID)+"/history", q, nil)
 }
 
 // CheckRequest asks whether a token is the current grant's. Key or KeyID names
@@ -226,7 +234,7 @@ type CheckRequest struct {
 func (c *Client) Check(ctx context.Context, r CheckRequest) (*Answer, error) {
 	var got api.LeaseReply
 	sent := &call{
-		method: http.MethodPost, path: c.in(r.Namespace) + "/check", out: &got,
+		method: http.MethodPost, path: c.in(r.Namespace) + "/check", read: into(&got, hasLease),
 		body: always(&api.CheckRequest{Key: r.Key, KeyID: r.KeyID, Token: r.Token}),
 	}
 	return c.answer(ctx, sent, &got)
@@ -236,7 +244,8 @@ func (c *Client) Check(ctx context.Context, r CheckRequest) (*Answer, error) {
 func (c *Client) Resolve(ctx context.Context, namespace string, key api.Key) (*api.ResolveReply, error) {
 	var got api.ResolveReply
 	err := c.do(ctx, &call{
-		method: http.MethodPost, path: c.in(namespace) + "/resolve", out: &got,
+		method: http.MethodPost, path: c.in(namespace) + "/resolve",
+		read: into(&got, func(got *api.ResolveReply) bool { return got.KeyID != "" }),
 		body: always(&api.ResolveRequest{Key: key}),
 	})
 	if err != nil {
@@ -248,7 +257,7 @@ func (c *Client) Resolve(ctx context.Context, namespace string, key api.Key) (*a
 // change makes a call that changes one lease.
 func (c *Client) change(ctx context.Context, requestID string, sent *call) (*Answer, error) {
 	var got api.LeaseReply
-	sent.method, sent.changes, sent.requestID, sent.out = http.MethodPost, true, orNew(requestID), &got
+	sent.method, sent.changes, sent.requestID, sent.read = http.MethodPost, true, orNew(requestID), into(&got, hasLease)
 	return c.answer(ctx, sent, &got)
 }
 

@@ -133,7 +133,8 @@ func TestCalls_requests(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			n := newNetwork(step{status: http.StatusOK, body: `{}`})
+			n := newNetwork(step{status: http.StatusOK, body: `{"outcome":"x","lease":{"lease_id":"L","token":7},"key_id":"K",
+				"results":[{"outcome":"renewed","lease":{"lease_id":"L","token":7}}]}`})
 			c := n.client(t, func(o *client.Options) { o.Namespace, o.Token = "jobs", "s3cret" })
 			if err := tt.call(t.Context(), c); err != nil {
 				t.Fatal(err)

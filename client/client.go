@@ -143,7 +143,7 @@ func baseURL(s string) (string, error) {
 // server gave one.
 func (c *Client) Ready(ctx context.Context) (*api.Readiness, error) {
 	var got api.Readiness
-	err := c.do(ctx, &call{method: http.MethodGet, path: "/readyz", once: true, out: &got, refused: &got})
+	err := c.do(ctx, &call{method: http.MethodGet, path: "/readyz", once: true, selfBound: true, read: into(&got, nil), refused: into(&got, nil)})
 	if err != nil && got.Namespaces == nil {
 		return nil, err
 	}
@@ -153,14 +153,18 @@ func (c *Client) Ready(ctx context.Context) (*api.Readiness, error) {
 // Namespaces returns every namespace, in the order of their names.
 func (c *Client) Namespaces(ctx context.Context) ([]api.Namespace, error) {
 	var got api.NamespacesReply
-	err := c.do(ctx, &call{method: http.MethodGet, path: "/v1/namespaces", out: &got})
+	err := c.do(ctx, &call{method: http.MethodGet, path: "/v1/namespaces", selfBound: true, read: into(&got, nil)})
 	return got.Namespaces, err
 }
 
 // Namespace returns what a namespace is, promises and does; "" is the client's
 // own.
 func (c *Client) Namespace(ctx context.Context, name string) (*api.Namespace, error) {
-	return read[api.Namespace](ctx, c, c.in(name), nil)
+	got := new(api.Namespace)
+	if err := c.do(ctx, &call{method: http.MethodGet, path: c.in(name), selfBound: true, read: into(got, nil)}); err != nil {
+		return nil, err
+	}
+	return got, nil
 }
 
 // in returns the path of a namespace.
@@ -168,9 +172,9 @@ func (c *Client) in(namespace string) string {
 	return "/v1/namespaces/" + url.PathEscape(orDefault(namespace, c.namespace))
 }
 
-func read[T any](ctx context.Context, c *Client, path string, query url.Values) (*T, error) {
+func read[T any](ctx context.Context, c *Client, path string, query url.Values, check func(*T) bool) (*T, error) {
 	got := new(T)
-	if err := c.do(ctx, &call{method: http.MethodGet, path: path, query: query, out: got}); err != nil {
+	if err := c.do(ctx, &call{method: http.MethodGet, path: path, query: query, read: into(got, check)}); err != nil {
 		return nil, err
 	}
 	return got, nil

@@ -28,12 +28,14 @@ type call struct {
 	requestID string // of a call that changes something
 	changes   bool
 	once      bool          // one attempt only
+	selfBound bool          // the server bounds it by itself and takes no timeout
 	wait      time.Duration // of an acquire
 	// body returns what to send, told how much of the wait is left.
 	body func(waitLeft time.Duration) any
-	out  any // what a success is read into
-	// refused, where set, is what the body of a refusal is read into too.
-	refused any
+	// read takes a success, see into. refused, where set, is given the body of a
+	// refusal too.
+	read    func(text []byte) error
+	refused func(text []byte) error
 
 	// sentAt is when the latest attempt began.
 	sentAt time.Time

@@ -285,7 +285,7 @@ func TestRetry_timeoutParameter(t *testing.T) {
 		for _, r := range n.requests() {
 			got = append(got, r.query.Get("timeout"))
 		}
-		if diff := cmp.Diff([]string{"900ms", "4800ms", "64800ms"}, got); diff != "" {
+		if diff := cmp.Diff([]string{"875ms", "4600ms", "64600ms"}, got); diff != "" {
 			t.Errorf("timeout of each request (-want +got):\n%s", diff)
 		}
 	})
