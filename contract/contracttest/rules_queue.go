@@ -21,6 +21,8 @@ func queueRules() []Rule {
 			Sentence: "The request id of a waiter is taken: another request under it is reused, and neither joins nor disturbs the queue."},
 		{ID: "wait-quota", Func: waitQuota,
 			Sentence: "A key with as many places as the namespace allows, kept ones included, refuses further waiters; who has a place and who does not wait is not refused."},
+		{ID: "wait-lease-quota", Func: waitLeaseQuota,
+			Sentence: "A waiter whose owner has as many leases as the namespace allows when its turn comes is refused for that, and the next one is served."},
 		{ID: "wait-independent", Func: waitIndependent,
 			Sentence: "Waiting for one key delays nobody at another, and ending one lease serves its own waiters only."},
 		{ID: "wait-free-key", Func: waitFreeKey,
