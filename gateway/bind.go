@@ -175,8 +175,10 @@ func fieldOf(p jsontext.Pointer) string {
 	return cutText(path.String(), maxField)
 }
 
-// cutText returns s, cut to at most limit bytes between two characters.
+// cutText returns s fit for a reply: cut to at most limit bytes between two
+// characters, and valid UTF-8, without which the reply could not be encoded.
 func cutText(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
 	if len(s) <= limit {
 		return s
 	}

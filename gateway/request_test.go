@@ -199,6 +199,9 @@ func TestQuery(t *testing.T) {
 	lease := "/leases/" + someLease
 	tests := map[string]struct{ path, field string }{
 		"unknown":                   {"/leases?foo=1", "foo"},
+		"unknown, not UTF-8":        {"/leases?%d5=1", "\ufffd"},
+		"unknown, long":             {"/leases?" + strings.Repeat("é", 200) + "=1", strings.Repeat("é", 128) + "…"},
+		"no name":                   {"/leases?=1", "query"},
 		"unknown on a lease":        {lease + "?owner=a", "owner"},
 		"other case":                {"/leases?Owner=a", "Owner"},
 		"twice":                     {"/leases?owner=a&owner=b", "owner"},
