@@ -20,31 +20,44 @@ const (
 	writeTimeout = 30 * time.Second
 	// maxReply is how large a buffer may be to be kept for the next reply.
 	maxReply = 64 << 10 // bytes
+	// replySize is room for a lease, which is what most replies are.
+	replySize = 1 << 10 // bytes
 )
 
 func newReply() any { return new(bytes.Buffer) }
 
 // reply writes v as JSON.
 func (x *exchange) reply(status int, v any) error {
-	return x.write(status, x.h.json, v)
+	return x.write(status, x.h.json, x.encode(v))
 }
 
-func (x *exchange) write(status int, contentType []string, v any) error {
+// encode returns the encoder of v for write.
+func (x *exchange) encode(v any) func(*bytes.Buffer) ([]byte, error) {
+	return func(buf *bytes.Buffer) ([]byte, error) {
+		err := json.MarshalWrite(buf, v, x.h.encode)
+		return buf.Bytes(), err
+	}
+}
+
+// write sends what encode makes with the empty buffer that it is given. All is
+// encoded before anything is sent: what cannot be is still a 500.
+func (x *exchange) write(status int, contentType []string, encode func(*bytes.Buffer) ([]byte, error)) error {
 	buf, ok := x.h.replies.Get().(*bytes.Buffer)
 	if !ok {
 		return errors.New("gateway: the pool of replies holds something else")
 	}
 	buf.Reset()
+	buf.Grow(replySize)
 	defer func() {
 		if buf.Cap() <= maxReply {
 			x.h.replies.Put(buf)
 		}
 	}()
-	// Encoded before anything is sent: what cannot be encoded is still a 500.
-	if err := json.MarshalWrite(buf, v, x.h.encode); err != nil {
+	body, err := encode(buf)
+	if err != nil {
 		return fmt.Errorf("gateway: encode the reply: %w", err)
 	}
-	x.send(status, contentType, buf.Bytes())
+	x.send(status, contentType, body)
 	return nil
 }
 
@@ -82,7 +95,7 @@ func (x *exchange) problem(p *api.Problem) {
 	if p.Code == api.CodeUnauthenticated {
 		x.c.Writer.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	if err := x.write(p.Status, x.h.problem, p); err != nil {
+	if err := x.write(p.Status, x.h.problem, x.encode(p)); err != nil {
 		x.h.service.logger.Error("reply", "request_id", x.call.RequestID, "error", err)
 		x.c.Writer.WriteHeader(http.StatusInternalServerError)
 	}
@@ -100,8 +113,8 @@ func (x *exchange) answer(res *contract.Result, err error) error {
 		return fmt.Errorf("gateway: the store answered %v without the lease", res.Outcome)
 	}
 	x.outcome = res.Outcome.String()
-	return x.reply(api.StatusOfOutcome(res.Outcome), &api.LeaseReply{
-		Outcome: x.outcome, Lease: api.NewLease(res.Lease), Replayed: res.Replayed,
+	return x.write(api.StatusOfOutcome(res.Outcome), x.h.json, func(buf *bytes.Buffer) ([]byte, error) {
+		return api.AppendLeaseReply(buf.AvailableBuffer(), res.Outcome, res.Lease, res.Replayed)
 	})
 }
 

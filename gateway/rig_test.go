@@ -221,3 +221,21 @@ func newExchange(h *handler, r *http.Request) *exchange {
 	c.Request = r
 	return &exchange{h: h, c: c, r: r}
 }
+
+// stillStore answers every mutation with the same lease.
+type stillStore struct {
+	contract.Store
+	lease *contract.Lease
+}
+
+func (s *stillStore) Acquire(context.Context, *contract.AcquireRequest) (contract.Result, error) {
+	return contract.Result{Outcome: contract.OutcomeAcquired, Lease: s.lease}, nil
+}
+
+func (s *stillStore) Renew(context.Context, *contract.RenewRequest) (contract.Result, error) {
+	return contract.Result{Outcome: contract.OutcomeRenewed, Lease: s.lease}, nil
+}
+
+func (s *stillStore) Release(context.Context, *contract.ReleaseRequest) (contract.Result, error) {
+	return contract.Result{Outcome: contract.OutcomeReleased, Lease: s.lease}, nil
+}

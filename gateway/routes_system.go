@@ -36,9 +36,9 @@ func (h *handler) readyz(x *exchange) error {
 		code, detail = api.CodeClosed, "the gateway is shutting down"
 	}
 	x.outcome = string(code)
-	return x.write(code.Status(), h.problem, &api.NotReady{
+	return x.write(code.Status(), h.problem, x.encode(&api.NotReady{
 		Problem: *api.NewProblem(code, x.call.RequestID, detail), Readiness: ready,
-	})
+	}))
 }
 
 func (h *handler) showMetrics(x *exchange) error {

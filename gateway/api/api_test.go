@@ -328,3 +328,32 @@ func FuzzLease(f *testing.F) {
 		}
 	})
 }
+
+// FuzzAppendLeaseReply holds the hand-written encoder to the type, byte for
+// byte.
+func FuzzAppendLeaseReply(f *testing.F) {
+	f.Add("acme", "worker-7", "purpose", "nightly", uint64(42), int64(1767225600123456789), int64(30000000000), true)
+	f.Add("<&>", "\u2028\"\\\x01", "", "é\xff", uint64(1<<53-1), int64(0), int64(-1), false)
+	f.Fuzz(func(t *testing.T, tenant, instance, name, value string, token uint64, at, d int64, replayed bool) {
+		l := contract.Lease{
+			RecordVersion: 1, Namespace: tenant, Owner: value, Instance: instance, Token: contract.Token(token),
+			Key:   contract.Key{Tenant: tenant, Program: name, Target: contract.Target{Type: "name", ID: value}, Actor: instance},
+			State: contract.StateActive + contract.State(token%4),
+			ID:    contract.LeaseID{byte(token), byte(at)}, KeyID: contract.KeyID{byte(token), byte(d)},
+			AcquiredAt: time.Unix(0, at), RenewedAt: time.Unix(at%1e12, d), ExpiresIn: time.Duration(d), TTL: time.Duration(at),
+			MaxLifetime: time.Duration(token), Renewals: token, ExecutionID: name, JobID: value, TraceID: instance,
+			Metadata: map[string]string{name: value, tenant: instance}, EndedBy: name, Reason: value,
+		}
+		if token%3 == 0 {
+			l.Metadata = nil
+		}
+		want, wantErr := json.Marshal(&api.LeaseReply{Outcome: "renewed", Lease: api.NewLease(&l), Replayed: replayed}, json.Deterministic(true))
+		got, err := api.AppendLeaseReply([]byte("before"), contract.OutcomeRenewed, &l, replayed)
+		if (err != nil) != (wantErr != nil) {
+			t.Fatalf("got error %v, want %v", err, wantErr)
+		}
+		if err == nil && string(got) != "before"+string(want) {
+			t.Errorf("got  %s\nwant before%s", got, want)
+		}
+	})
+}

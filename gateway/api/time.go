@@ -19,20 +19,11 @@ func NewTime(t time.Time) Time { return Time{Time: t} }
 // MarshalJSONTo writes the instant, or null.
 func (t Time) MarshalJSONTo(enc *jsontext.Encoder) error {
 	var buf [len(timeLayout) + 2]byte
-	return enc.WriteValue(t.appendJSON(buf[:0]))
+	return enc.WriteValue(appendTime(buf[:0], t.Time))
 }
 
 // MarshalJSON is MarshalJSONTo for users of encoding/json.
-func (t Time) MarshalJSON() ([]byte, error) { return t.appendJSON(nil), nil }
-
-func (t Time) appendJSON(b []byte) []byte {
-	if t.IsZero() {
-		return append(b, "null"...)
-	}
-	b = append(b, '"')
-	b = t.UTC().AppendFormat(b, timeLayout)
-	return append(b, '"')
-}
+func (t Time) MarshalJSON() ([]byte, error) { return appendTime(nil, t.Time), nil }
 
 // UnmarshalJSONFrom reads an RFC 3339 instant, or null.
 func (t *Time) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
