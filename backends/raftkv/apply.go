@@ -36,6 +36,7 @@ type served struct {
 type event struct {
 	pos
 	kind      contract.EventKind
+	when      int64 // on the state's clock
 	wall      int64
 	lease     *lease // as it was after the event
 	principal string
@@ -69,7 +70,11 @@ func (st *step) apply(index, term uint64, h header, body any) any {
 	case *revokeCmd:
 		return st.stamped(st.revoke(c))
 	case *awayCmd:
-		return st.stamped(st.away(c))
+		out := make([]reply, len(c.Items))
+		for i := range c.Items {
+			out[i] = st.stamped(st.away(&c.Items[i]))
+		}
+		return out
 	case *sweepCmd:
 		return st.sweep(c)
 	case *takeoverCmd:
@@ -111,7 +116,7 @@ func (st *step) expire(ks *keyState) *lease {
 // the answer of the call that ended it is kept; 0 when nobody called.
 func (st *step) end(ks *keyState, e ending, keepAnswer int64) *lease {
 	l := ks.active
-	e.at, e.wall = st.nextPos(), st.wall()
+	e.at, e.when, e.wall = st.nextPos(), st.now, st.wall()
 	over := *l
 	over.attach = 0
 	over.answersUntil = max(l.answersUntil, st.now+l.keepAnswer, st.now+keepAnswer)
@@ -225,18 +230,23 @@ func (st *step) removePlace(ks *keyState, w *waiter) {
 	st.countWaiters(w.ns, -1)
 }
 
+// atQuota tells whether the owner has as many active leases as it may. Leases
+// that have run out do not count, whether or not the sweeper came by.
+func (st *step) atQuota(c *acquireCmd) bool {
+	over := func() bool { return c.MaxLeases > 0 && st.owner(c.Namespace, c.Owner).active >= c.MaxLeases }
+	if over() {
+		st.expireDue(math.MaxInt32)
+	}
+	return over()
+}
+
 // grant makes the key's new lease in ks, which the caller stores.
 func (st *step) grant(ks *keyState, c *acquireCmd, attach uint64) reply {
 	token := st.namespace(c.Namespace).floor + st.index
 	if token > uint64(contract.MaxToken) {
 		return reply{code: contract.CodeInternal, detail: "the namespace has used up its tokens"}
 	}
-	if c.MaxLeases > 0 && st.owner(c.Namespace, c.Owner).active >= c.MaxLeases {
-		// Leases that have run out do not count, whether or not the sweeper came
-		// by.
-		st.expireDue(math.MaxInt32)
-	}
-	if c.MaxLeases > 0 && st.owner(c.Namespace, c.Owner).active >= c.MaxLeases {
+	if st.atQuota(c) {
 		return reply{outcome: contract.OutcomeQuotaExceeded, limit: "leases_per_owner"}
 	}
 	ttl := min(c.TTL, c.MaxLifetime)
@@ -261,7 +271,7 @@ func (st *step) grant(ks *keyState, c *acquireCmd, attach uint64) reply {
 
 func (st *step) emit(kind contract.EventKind, l *lease, principal, requestID, traceID string) {
 	st.events = append(st.events, event{
-		pos: st.nextPos(), kind: kind, wall: st.wall(), lease: l,
+		pos: st.nextPos(), kind: kind, when: st.now, wall: st.wall(), lease: l,
 		principal: principal, requestID: requestID, traceID: traceID,
 	})
 }

@@ -10,6 +10,9 @@ func (st *step) acquire(c *acquireCmd) reply {
 	if r, done := st.replayAcquire(c); done {
 		return r
 	}
+	if st.atQuota(c) {
+		return reply{outcome: contract.OutcomeQuotaExceeded, limit: "leases_per_owner"}
+	}
 	if ks == nil {
 		ks = &keyState{ident: id}
 	}
@@ -110,11 +113,20 @@ func (st *step) move(ks *keyState, from, to *waiter) {
 	st.keys.Set(&next)
 }
 
-// queueOf returns the queue as w sees it.
+// maxPosition is how far a place in a queue is counted: were it counted to the
+// end, thousands of waiters that leave together would hold up everybody.
+const maxPosition = 1000
+
+// queueOf returns the queue as w sees it. Its position is 0 beyond maxPosition.
 func (s *state) queueOf(ks *keyState, w *waiter) contract.Queue {
 	q := contract.Queue{Length: int(ks.present), Position: 1}
+	seen := 0
 	s.queue.Ascend(&waiter{ident: ks.ident}, func(x *waiter) bool {
 		if x.seq >= w.seq {
+			return false
+		}
+		if seen++; seen >= maxPosition {
+			q.Position = 0
 			return false
 		}
 		if x.attach != 0 {
@@ -127,7 +139,7 @@ func (s *state) queueOf(ks *keyState, w *waiter) contract.Queue {
 
 // away ends the presence of a caller at its place. When its turn came first, the
 // answer is the grant, or with Undo its end.
-func (st *step) away(c *awayCmd) reply {
+func (st *step) away(c *awayItem) reply {
 	id := &ident{ns: c.Namespace, id: c.KeyID}
 	if c.Undo {
 		// Before anything else: were the caller served in this entry and undone in
@@ -162,7 +174,7 @@ func (st *step) away(c *awayCmd) reply {
 }
 
 // depart marks the place that c names as away, unless its caller has returned.
-func (st *step) depart(c *awayCmd) {
+func (st *step) depart(c *awayItem) {
 	w, ok := st.places.Get(&waiter{cmd: &acquireCmd{Scope: c.Scope}})
 	if !ok || w.attach != c.Attach {
 		return

@@ -147,8 +147,14 @@ type revokeCmd struct {
 	Keep      retention
 }
 
-// awayCmd says that a call which waited in a queue has ended.
+// awayCmd says that calls which waited in queues have ended. Those that end at
+// the same time share an entry.
 type awayCmd struct {
+	_     struct{} `cbor:",toarray"`
+	Items []awayItem
+}
+
+type awayItem struct {
 	_         struct{} `cbor:",toarray"`
 	Namespace string
 	KeyID     contract.KeyID

@@ -159,7 +159,11 @@ func (w *workload) next() entry {
 		})
 	case n < 90 && len(w.places) > 0:
 		p := w.places[w.rng.IntN(len(w.places))]
-		return w.stamped(kindAway, awayOf(p.cmd, p.attach, w.rng.IntN(2) == 0))
+		c := &awayCmd{Items: []awayItem{awayOf(p.cmd, p.attach, w.rng.IntN(2) == 0)}}
+		if q := w.places[w.rng.IntN(len(w.places))]; w.rng.IntN(2) == 0 {
+			c.Items = append(c.Items, awayOf(q.cmd, q.attach, w.rng.IntN(2) == 0))
+		}
+		return w.stamped(kindAway, c)
 	case n < 91:
 		return w.stamped(kindFloor, &floorCmd{Namespace: "default", Above: uint64(w.rng.IntN(1e6))})
 	}

@@ -78,6 +78,9 @@ type Engine struct {
 	clock   *leaderClock // nil while this node does not lead
 	changed chan struct{}
 	closed  bool
+	// leavers are the calls that wait to leave their queues, see leave.
+	leavers    []leaving
+	leaverRuns bool
 }
 
 // New starts an Engine. Close it before the node that runs the log.

@@ -167,3 +167,16 @@ func TestEngine_ThousandWaiters(t *testing.T) {
 		t.Errorf("%d releases with %d waiting took %d log entries", waiters, waiters, entries)
 	}
 }
+
+// A wall clock that steps far ahead must not make a history look old.
+func TestEngine_WallClockKeepsHistory(t *testing.T) {
+	n := newNode(t)
+	s := n.handle()
+	l := mustAcquire(t, s, acquireRequest(t, "k", "r1"))
+	n.wall.Store(int64(48 * time.Hour))
+	n.reopen(t)
+	h, err := n.handle().History(t.Context(), &contract.HistoryRequest{Namespace: "default", KeyID: l.KeyID})
+	if err != nil || len(h.Events) != 1 {
+		t.Errorf("history after the wall clock stepped 48 h ahead: %d events, %v; want 1", len(h.Events), err)
+	}
+}

@@ -133,14 +133,14 @@ func eventView(e *event) contract.Event {
 // as the ring has them.
 func acquiredEvent(l *lease) *event {
 	return &event{
-		pos: l.grant.at, kind: contract.EventAcquired, wall: l.wall, lease: l,
+		pos: l.grant.at, kind: contract.EventAcquired, when: l.when(), wall: l.wall, lease: l,
 		principal: l.owner, requestID: l.requestID, traceID: l.traceID,
 	}
 }
 
 func endedEvent(l *lease) *event {
 	return &event{
-		pos: l.end.at, kind: contract.EndedEvent(l.end.state), wall: l.end.wall, lease: l,
+		pos: l.end.at, kind: contract.EndedEvent(l.end.state), when: l.end.when, wall: l.end.wall, lease: l,
 		principal: l.end.by, requestID: l.end.requestID, traceID: l.end.traceID,
 	}
 }

@@ -155,7 +155,7 @@ func (s *Store) History(ctx context.Context, r *contract.HistoryRequest) (contra
 			return
 		}
 		// Age is counted on the state's clock, as everything that decides.
-		out = page(st.events(ks, st.wall()+now-st.now-ks.keep), before, limit)
+		out = page(st.events(ks, now-ks.keep), before, limit)
 	})
 	return ifRead(out, err)
 }
@@ -164,7 +164,7 @@ func (s *Store) History(ctx context.Context, r *contract.HistoryRequest) (contra
 func (s *state) events(ks *keyState, oldest int64) []*event {
 	events := make([]*event, 0, 16)
 	add := func(e *event) bool {
-		if len(events) == int(ks.perKey) || e.wall < oldest {
+		if len(events) == int(ks.perKey) || e.when < oldest {
 			return false
 		}
 		events = append(events, e)

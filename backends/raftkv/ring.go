@@ -10,7 +10,7 @@ import (
 )
 
 // ringSize is how many events a node keeps for streams to resume from.
-const ringSize = 8192
+const ringSize = 4096
 
 // ring keeps the newest events of the log. It is not part of the replicated
 // state: it is filled by applying entries and empty after a restore, and says so

@@ -81,6 +81,7 @@ type endedRecord struct {
 	State     uint8
 	Index     uint64
 	N         uint32
+	When      int64
 	Wall      int64
 	Late      int64
 	By        string
@@ -148,7 +149,7 @@ func (r *leaseRecord) lease(id *ident, texts *interner) (*lease, error) {
 func endedRecordOf(e endedLease) endedRecord {
 	return endedRecord{
 		Lease: leaseRecordOf(e.lease), Drop: e.drop, State: uint8(e.end.state), Index: e.end.at.index, N: e.end.at.n,
-		Wall: e.end.wall, Late: e.end.late, By: e.end.by, Reason: e.end.reason,
+		When: e.end.when, Wall: e.end.wall, Late: e.end.late, By: e.end.by, Reason: e.end.reason,
 		RequestID: e.end.requestID, TraceID: e.end.traceID,
 	}
 }
@@ -162,7 +163,7 @@ func (r *endedRecord) ended(id *ident, texts *interner) (endedLease, error) {
 		return endedLease{}, fmt.Errorf("an ended lease is in state %d", r.State)
 	}
 	l.end = &ending{
-		state: contract.State(r.State), at: pos{index: r.Index, n: r.N}, wall: r.Wall,
+		state: contract.State(r.State), at: pos{index: r.Index, n: r.N}, when: r.When, wall: r.Wall,
 		late: r.Late, by: r.By, reason: r.Reason, requestID: r.RequestID, traceID: r.TraceID,
 	}
 	return endedLease{lease: l, drop: r.Drop}, nil

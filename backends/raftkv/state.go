@@ -61,6 +61,9 @@ type grant struct {
 	metadata    []string
 }
 
+// when returns the instant of the grant on the state's clock.
+func (g *grant) when() int64 { return g.cap - g.maxLifetime }
+
 func (g *grant) leaseID() contract.LeaseID { return contract.NewLeaseID(g.id, g.nonce) }
 
 // life is what a renewal changes.
@@ -76,6 +79,7 @@ type life struct {
 type ending struct {
 	state     contract.State
 	at        pos   // of the ending's event
+	when      int64 // recorded at, on the state's clock
 	wall      int64 // recorded at, wall clock, Unix ns
 	late      int64 // expiry only: ns after the end
 	by        string

@@ -20,6 +20,8 @@ type Store struct {
 	closed  bool
 	running sync.WaitGroup // calls; added to only under mu and while not closed
 	idle    chan struct{}  // closed when the last call has ended after Close
+	ended   chan struct{}  // closed when the first Close has answered
+	err     error          // its answer; read after ended
 	streams map[*stream]struct{}
 }
 
@@ -28,7 +30,7 @@ var _ contract.Store = (*Store)(nil)
 // Store returns another handle.
 func (e *Engine) Store() *Store {
 	return &Store{
-		engine: e, closing: make(chan struct{}), idle: make(chan struct{}),
+		engine: e, closing: make(chan struct{}), idle: make(chan struct{}), ended: make(chan struct{}),
 		streams: make(map[*stream]struct{}),
 	}
 }
@@ -208,10 +210,15 @@ func (s *Store) Close(ctx context.Context) error {
 		go func() { s.running.Wait(); close(s.idle) }()
 	}
 	s.mu.Unlock()
+	if !first {
+		<-s.ended // bounded by the first one's context
+		return s.err
+	}
+	defer close(s.ended)
 	select {
 	case <-s.idle:
-		return nil
 	case <-ctx.Done():
-		return contract.Errorf(contract.CodeTimeout, ctx.Err(), "calls were still running when the store was closed")
+		s.err = contract.Errorf(contract.CodeTimeout, ctx.Err(), "calls were still running when the store was closed")
 	}
+	return s.err
 }

@@ -9,8 +9,12 @@ import (
 )
 
 // leaveTimeout bounds how long a call whose wait is over waits to learn that it
-// left the queue. It is less than contract.AnswerSlack.
-const leaveTimeout = contract.AnswerSlack * 3 / 4
+// was in the queue, and that it left: half of it for either. It is less than
+// contract.AnswerSlack.
+const leaveTimeout = contract.AnswerSlack * 9 / 10
+
+// leaveBatch bounds how many calls leave in one entry.
+const leaveBatch = 256
 
 // answered is what came of a proposal.
 type answered struct {
@@ -45,83 +49,99 @@ func (s *Store) acquireWaiting(ctx context.Context, r *contract.AcquireRequest, 
 
 	select {
 	case a := <-proposed:
-		return s.enqueued(ctx, call, c, a, over)
+		return s.enqueued(ctx, call, c, a, over, time.Time{})
 	case <-ctx.Done():
 	case <-s.closing:
+	}
+	// The answer is most likely on its way, and says more than "unknown".
+	limit := time.Now().Add(leaveTimeout)
+	patience := time.NewTimer(leaveTimeout / 2)
+	defer patience.Stop()
+	select {
+	case a := <-proposed:
+		return s.enqueued(ctx, call, c, a, over, limit)
+	case <-patience.C:
 	}
 	s.abandon(call, c, proposed)
 	return contract.Result{}, contract.Lost(ctx)
 }
 
-// enqueued goes on from the answer to the proposal.
-func (s *Store) enqueued(ctx context.Context, call *call, c *acquireCmd, a answered, over *time.Timer) (contract.Result, error) {
+// enqueued goes on from the answer to the proposal. limit is by when the call
+// must answer if its wait is over already, and zero if it is not.
+func (s *Store) enqueued(
+	ctx context.Context, call *call, c *acquireCmd, a answered, over *time.Timer, limit time.Time,
+) (contract.Result, error) {
 	r, ok := a.answer.(reply)
 	if a.err != nil || !ok || r.attach == 0 {
 		if ok && r.outcome == contract.OutcomeAcquired {
-			return s.taken(call, r)
+			// The log has said whether this is a replay.
+			s.engine.waiters.take(call)
+		} else {
+			s.engine.waiters.leave(call)
 		}
-		s.engine.waiters.leave(call)
 		return resultOf(a.answer, a.err)
 	}
 	s.engine.waiters.attached(call, r.attach)
+	within := func() time.Time {
+		if limit.IsZero() {
+			limit = time.Now().Add(leaveTimeout)
+		}
+		return limit
+	}
 	select {
 	case t := <-call.ch:
-		return s.turned(call, t)
+		return s.turned(ctx, call, c, t)
 	case <-over.C:
-		return s.leave(ctx, call, c, false)
+		return s.leave(ctx, call, c, false, within())
 	case <-ctx.Done():
-		return s.leave(ctx, call, c, errors.Is(ctx.Err(), context.Canceled))
+		return s.leave(ctx, call, c, isGone(ctx), within())
 	case <-s.closing:
-		return s.leaveClosing(ctx, call, c)
+		return s.leaveClosing(ctx, call, c, within())
 	}
 }
 
-// turned answers a call whose turn came, or will not come.
-func (s *Store) turned(call *call, t turn) (contract.Result, error) {
-	if t.err != nil {
+// isGone tells that nobody waits for the answer any more. A deadline that passed
+// is no such sign: whoever set it still listens.
+func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+// turned answers a call whose turn came, or will not come. A turn that meets the
+// end of the call finds nobody to take it, and is given back.
+func (s *Store) turned(ctx context.Context, call *call, c *acquireCmd, t turn) (contract.Result, error) {
+	switch {
+	case t.err != nil:
 		s.engine.waiters.leave(call)
 		return contract.Result{}, t.err
+	case t.reply.outcome != contract.OutcomeAcquired:
+		s.engine.waiters.leave(call)
+	case isGone(ctx):
+		return s.depart(ctx, call, c, true, time.Now().Add(leaveTimeout))
+	default:
+		t.reply.replayed = !s.engine.waiters.takeTurn(call)
 	}
-	if t.reply.outcome == contract.OutcomeAcquired {
-		return s.taken(call, t.reply)
-	}
-	s.engine.waiters.leave(call)
 	return t.reply.result()
 }
 
-// taken answers with a grant. Of several copies of the attempt that were served
-// together the first one did the work, the others repeat its answer.
-func (s *Store) taken(call *call, r reply) (contract.Result, error) {
-	if !s.engine.waiters.take(call) {
-		r.replayed = true
-	}
-	return r.result()
-}
-
-// leave ends a wait. With undo nobody is there to take a grant that crosses it.
-func (s *Store) leave(ctx context.Context, call *call, c *acquireCmd, undo bool) (contract.Result, error) {
+// leave ends a wait by limit. With undo nobody is there to take a grant that
+// crosses it.
+func (s *Store) leave(ctx context.Context, call *call, c *acquireCmd, undo bool, limit time.Time) (contract.Result, error) {
 	select {
 	case t := <-call.ch:
 		if !undo || t.err != nil || t.reply.outcome != contract.OutcomeAcquired {
-			return s.turned(call, t)
+			return s.turned(ctx, call, c, t)
 		}
 	default:
 	}
+	return s.depart(ctx, call, c, undo, limit)
+}
+
+func (s *Store) depart(ctx context.Context, call *call, c *acquireCmd, undo bool, limit time.Time) (contract.Result, error) {
 	attach, last := s.engine.waiters.leave(call)
 	if !last {
 		// A copy of this attempt is still there and keeps the place.
 		return s.refused(ctx, c)
 	}
-	left := make(chan answered, 1)
-	if !s.engine.start(func() {
-		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownTimeout)
-		defer cancel()
-		answer, err := s.engine.propose(own, kindAway, awayOf(c, attach, undo))
-		left <- answered{answer, err}
-	}) {
-		return contract.Result{}, contract.Lost(ctx)
-	}
-	patience := time.NewTimer(leaveTimeout)
+	left := s.engine.leave(awayOf(c, attach, undo))
+	patience := time.NewTimer(time.Until(limit))
 	defer patience.Stop()
 	select {
 	case a := <-left:
@@ -130,14 +150,14 @@ func (s *Store) leave(ctx context.Context, call *call, c *acquireCmd, undo bool)
 		}
 		return resultOf(a.answer, nil)
 	case <-patience.C:
-		return contract.Result{}, contract.Lost(ctx)
+		return contract.Result{}, uncertain(context.Cause(ctx))
 	}
 }
 
 // leaveClosing ends a wait because the store closes: certainly not granted, or
 // unknown.
-func (s *Store) leaveClosing(ctx context.Context, call *call, c *acquireCmd) (contract.Result, error) {
-	r, err := s.leave(ctx, call, c, true)
+func (s *Store) leaveClosing(ctx context.Context, call *call, c *acquireCmd, limit time.Time) (contract.Result, error) {
+	r, err := s.leave(ctx, call, c, true, limit)
 	switch {
 	case err != nil:
 		return r, err
@@ -148,8 +168,8 @@ func (s *Store) leaveClosing(ctx context.Context, call *call, c *acquireCmd) (co
 	return r, nil
 }
 
-func awayOf(c *acquireCmd, attach uint64, undo bool) *awayCmd {
-	return &awayCmd{Namespace: c.Namespace, KeyID: c.KeyID, Scope: c.Scope, Attach: attach, Undo: undo}
+func awayOf(c *acquireCmd, attach uint64, undo bool) awayItem {
+	return awayItem{Namespace: c.Namespace, KeyID: c.KeyID, Scope: c.Scope, Attach: attach, Undo: undo}
 }
 
 // uncertain turns the error of a command that would have ended a wait into the
@@ -199,10 +219,8 @@ func (s *Store) abandon(call *call, c *acquireCmd, proposed <-chan answered) {
 		if !last {
 			return
 		}
-		own, cancel := context.WithTimeout(context.Background(), ownTimeout)
-		defer cancel()
-		if _, err := e.propose(own, kindAway, awayOf(c, attach, true)); err != nil {
-			e.log.Warn("raftkv: a waiter that had gone could not leave its queue", "err", err)
+		if a := <-e.leave(awayOf(c, attach, true)); a.err != nil {
+			e.log.Warn("raftkv: a waiter that had gone could not leave its queue", "err", a.err)
 		}
 	}) {
 		e.waiters.leave(call)

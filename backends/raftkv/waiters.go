@@ -17,8 +17,10 @@ type place struct {
 	calls map[*call]struct{}
 	// attach is the newest entry that brought one of the calls here.
 	attach uint64
-	// taken tells that one of the calls has handed the grant to its client.
+	// taken tells that one of the calls has handed the grant to its client, told
+	// that one of them did so as the first of those served by the turn.
 	taken bool
+	told  bool
 }
 
 // call is one waiting call. ch gets one message: the turn, or why there will be
@@ -58,12 +60,21 @@ func (w *waiters) attached(c *call, attach uint64) {
 	c.place.attach = max(c.place.attach, attach)
 }
 
-// take notes that the call hands the grant to its client, and ends the call.
-// first tells that no other call has done so before.
-func (w *waiters) take(c *call) (first bool) {
+// take notes that the call hands a grant to its client that the log answered it
+// with, and ends the call.
+func (w *waiters) take(c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first, c.place.taken = !c.place.taken, true
+	c.place.taken = true
+	w.remove(c)
+}
+
+// takeTurn is take for a call whose turn came. first tells that it is the one of
+// those served together that did the work; the others repeat its answer.
+func (w *waiters) takeTurn(c *call) (first bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first, c.place.told, c.place.taken = !c.place.told, true, true
 	w.remove(c)
 	return first
 }

@@ -26,7 +26,7 @@ func acquireRules() []Rule {
 		{ID: "acquire-metadata-limits", Func: acquireMetadataLimits,
 			Sentence: "Metadata up to 16 pairs and 4 KiB is kept as it is, and more is invalid and grants nothing."},
 		{ID: "acquire-quota-leases", Func: acquireQuotaLeases,
-			Sentence: "An owner with as many active leases as the namespace allows is refused another until one of them ends, and nobody else is."},
+			Sentence: "An owner with as many active leases as the namespace allows is refused another, free or held, until one of them ends, and nobody else is."},
 		{ID: "acquire-quota-exact", Func: acquireQuotaRaced,
 			Sentence: "Acquires of one owner that race each other never take it over its quota where the backend declares quotas exact, and never lock it out below."},
 	}
@@ -118,11 +118,12 @@ func acquireGrantComplete(e *Env) {
 }
 
 // leftAfter wants what is left of a life after between least and most of it
-// have passed. The lower bound allows for the step in which the backend counts.
+// have passed. The bounds allow for the steps in which the backend counts: a
+// clock cut to milliseconds shows up to one less passed than did.
 func (e *Env) leftAfter(what string, left, life, least, most time.Duration) {
 	e.Helper()
 	step := max(e.harness.Guarantees.Granularity, precision)
-	if left > life-least {
+	if left > life || left > life-least+precision {
 		e.Fatalf("%s has %v left of %v after at least %v: more than there is", what, left, life, least)
 	}
 	if left < life-most-step {
@@ -142,7 +143,7 @@ func acquireTTLRoundedUp(e *Env) {
 		r.TTL = ask
 		m := e.mark()
 		got := e.granted(s, r)
-		most := (max(ask, least) + step - 1) / step * step
+		most := roundUp(max(ask, least), step)
 		if got.TTL < ask || got.TTL > most {
 			e.Errorf("asked for %v, granted %v, want %v to %v", ask, got.TTL, ask, most)
 		}
@@ -266,6 +267,13 @@ func acquireQuotaLeases(e *Env) {
 	two := e.granted(b, ask("two", alice))
 	over(ask("three", alice))
 	e.granted(a, ask("four", bob))
+	// Also of a held key, and whether or not it would wait: it could not be
+	// granted it.
+	held := ask("four", alice)
+	held.Wait = watchdog
+	if res := e.acquire(b, held, contract.OutcomeQuotaExceeded); res.Limit != "leases_per_owner" {
+		e.Fatalf("limit for a held key: got %q, want leases_per_owner", res.Limit)
+	}
 	if res := e.acquire(b, first, contract.OutcomeAcquired); !res.Replayed {
 		e.Fatalf("a replay at the quota: got %s, want the grant replayed", describe(res))
 	}

@@ -1,0 +1,72 @@
+package raftkv
+
+import (
+	"context"
+
+	"leased/contract"
+)
+
+// leaving is a call on its way out of a queue.
+type leaving struct {
+	item awayItem
+	done chan answered // gets one answer
+}
+
+// leave takes a call out of its queue through the log. Calls that leave while an
+// entry is on its way share the next one: a thousand waits that end together
+// must not be a thousand entries.
+func (e *Engine) leave(item awayItem) <-chan answered {
+	l := leaving{item: item, done: make(chan answered, 1)}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leavers = append(e.leavers, l)
+	if e.leaverRuns {
+		return l.done
+	}
+	if e.closed {
+		e.leavers = nil
+		l.done <- answered{err: contract.Errorf(contract.CodeClosed, nil, "the store is closed")}
+		return l.done
+	}
+	e.leaverRuns = true
+	e.background.Go(e.runLeaver)
+	return l.done
+}
+
+// runLeaver works until nobody leaves.
+func (e *Engine) runLeaver() {
+	for {
+		e.mu.Lock()
+		n := min(len(e.leavers), leaveBatch)
+		if n == 0 {
+			e.leavers, e.leaverRuns = nil, false
+			e.mu.Unlock()
+			return
+		}
+		batch := e.leavers[:n:n]
+		e.leavers = e.leavers[n:]
+		e.mu.Unlock()
+		e.leaveAll(batch)
+	}
+}
+
+func (e *Engine) leaveAll(batch []leaving) {
+	c := &awayCmd{Items: make([]awayItem, len(batch))}
+	for i := range batch {
+		c.Items[i] = batch[i].item
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ownTimeout)
+	defer cancel()
+	answer, err := e.propose(ctx, kindAway, c)
+	replies, ok := answer.([]reply)
+	if err == nil && (!ok || len(replies) != len(batch)) {
+		err = contract.Errorf(contract.CodeInternal, nil, "the log gave an answer of another kind")
+	}
+	for i := range batch {
+		if err != nil {
+			batch[i].done <- answered{err: err}
+			continue
+		}
+		batch[i].done <- answered{answer: replies[i]}
+	}
+}
