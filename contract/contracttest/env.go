@@ -167,8 +167,15 @@ func (e *Env) id(prefix string) string { return fmt.Sprintf("%s-%d", prefix, e.i
 // ttl returns the shortest TTL from d on that the backend grants as it is asked.
 func (e *Env) ttl(d time.Duration) time.Duration {
 	g := e.harness.Guarantees
-	d = max(d, g.MinTTL, g.Granularity)
-	return (d + g.Granularity - 1) / g.Granularity * g.Granularity
+	return roundUp(max(d, g.MinTTL), g.Granularity)
+}
+
+// roundUp returns the lowest multiple of step, other than 0, that is at least d.
+func roundUp(d, step time.Duration) time.Duration {
+	if rest := d % step; rest != 0 || d == 0 {
+		d += step - rest
+	}
+	return d
 }
 
 // short is a TTL that a rule can afford to wait for, and long enough for a few

@@ -39,9 +39,7 @@ func (e *Env) livesOut(s contract.Store, l contract.Lease, life time.Duration, s
 		}
 		at := fmt.Sprintf("check at most %v into a life of %v", e.atMost(since), life)
 		seen := e.answered(at, res, err, contract.OutcomeCurrent)
-		if left := life - e.atLeast(after); seen.Lease.ExpiresIn > left {
-			e.Fatalf("%s: %v left, more than %v", at, seen.Lease.ExpiresIn, left)
-		}
+		e.leftAfter(at, seen.Lease.ExpiresIn, life, e.atLeast(after), e.atMost(since))
 		conflict, err := s.Acquire(e.ctx(), e.newAcquire(l.Key, carol))
 		if e.atMost(since) >= life {
 			break

@@ -109,7 +109,7 @@ func closeInFlight(e *Env) {
 		callers.Add(1)
 		e.spawn(func() {
 			defer callers.Done()
-			for n := 0; n < 10_000; n++ {
+			for n := range 10_000 {
 				at := attempt{key: e.key(fmt.Sprintf("key-%d-%d", i, n))}
 				at.res, at.err = b.Acquire(e.ctx(), e.newAcquire(at.key, alice))
 				mu.Lock()

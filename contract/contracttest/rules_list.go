@@ -189,7 +189,7 @@ func (e *Env) walk(s contract.Store, limit int, between func()) []contract.Lease
 	if limit == 0 {
 		most = contract.DefaultPage
 	}
-	for pages := 0; pages < 1000; pages++ {
+	for range 1000 {
 		page, err := s.List(e.ctx(), r)
 		if err != nil {
 			e.Fatalf("list: got error %v", err)

@@ -106,16 +106,25 @@ func waitQueueLength(e *Env) {
 		calls = append(calls, e.park(pick(i, a, b), e.newWaiter(held.Key, bob)))
 		counts(i + 1)
 	}
-	// A copy of a waiting request is the same waiter.
-	copied := e.start(b, calls[1].req, watchdog)
-	e.waiting(copied)
-	counts(3)
+	// Copies of a waiting request are the same waiter. When they have come to
+	// wait nothing tells, so there are several, and more than one look.
+	var copied []*call
+	for i := range 6 {
+		copied = append(copied, e.start(pick(i, a, b), calls[1].req, watchdog))
+	}
+	for range 5 {
+		e.pause(5 * time.Millisecond)
+		counts(3)
+	}
+	e.waiting(copied...)
 	e.end(a, held)
 	held = e.served(calls[0])
 	counts(2)
 	e.end(b, held)
 	held = e.served(calls[1])
-	e.served(copied)
+	for _, c := range copied {
+		e.served(c)
+	}
 	counts(1)
 	e.end(b, held)
 	held = e.served(calls[2])

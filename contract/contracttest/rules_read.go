@@ -107,47 +107,28 @@ func getKeyUnknown(e *Env) {
 }
 
 func answersAreCopies(e *Env) {
-	s := e.open()
-	other := e.open()
+	s, other := e.pair()
 	r := e.newAcquire(e.key("held"), alice)
 	r.Metadata = map[string]string{"a": "1"}
 	first := e.granted(s, r)
 	want := first.Clone()
-
-	spoil := func(l *contract.Lease) {
-		l.Owner, l.Token, l.State, l.Renewals = "mallory", 1, contract.StateRevoked, 99
-		l.Metadata["a"] = "spoilt"
-		l.Metadata["more"] = "spoilt"
-	}
 	intact := func(what string) {
 		e.Helper()
-		got := e.get(s, want.ID)
-		if diff := leaseDiff(got, want); diff != "" {
+		if diff := leaseDiff(e.get(s, want.ID), want); diff != "" {
 			e.Fatalf("after changing %s: (-got +want)\n%s", what, diff)
 		}
 		e.shows(other, want)
 	}
-	r.Metadata["a"] = "spoilt"
 	delete(r.Metadata, "a")
 	intact("the request's metadata")
+	r.Metadata["a"] = "1"
 	spoil(&first)
 	intact("the granted lease")
-	r.Metadata["a"] = "1"
-	for what, lease := range map[string]func() *contract.Lease{
-		"a replayed grant": func() *contract.Lease { return e.acquire(s, r, contract.OutcomeAcquired).Lease },
-		"a conflict's lease": func() *contract.Lease {
-			return e.acquire(s, e.newAcquire(r.Key, bob), contract.OutcomeConflict).Lease
-		},
-		"what get shows":     func() *contract.Lease { l := e.get(s, want.ID); return &l },
-		"what get key shows": func() *contract.Lease { return e.keyNow(s, want.KeyID).Lease },
-		"what check shows": func() *contract.Lease {
-			return e.check(s, want.KeyID, want.Token, contract.OutcomeCurrent).Lease
-		},
-		"what list shows": func() *contract.Lease { return &e.list(s, contract.ListRequest{})[0] },
-	} {
+	for what, lease := range e.looksAt(s, r, want) {
 		spoil(lease())
 		intact(what)
 	}
+
 	renew := e.newRenew(want)
 	renewed := e.renew(s, renew, contract.OutcomeRenewed).Lease
 	want = renewed.Clone()
@@ -167,9 +148,43 @@ func answersAreCopies(e *Env) {
 		spoil(replayed)
 	}
 	spoil(e.acquire(s, r, contract.OutcomeEndedReleased).Lease)
+	intact("a replay that tells how the lease ended")
 	spoil(e.keyNow(s, want.KeyID).Last)
-	intact("an ended lease")
+	intact("the key's last lease")
 	e.parkedCopies(s)
+}
+
+// spoil changes what a caller may change in a lease that it was answered.
+func spoil(l *contract.Lease) {
+	l.Owner, l.Token, l.State, l.Renewals = "mallory", 1, contract.StateRevoked, 99
+	if l.Metadata != nil {
+		l.Metadata["a"], l.Metadata["more"] = "spoilt", "spoilt"
+	}
+}
+
+// looksAt lists the ways to be answered the active lease that r was granted.
+func (e *Env) looksAt(s contract.Store, r *contract.AcquireRequest, l contract.Lease) map[string]func() *contract.Lease {
+	return map[string]func() *contract.Lease{
+		"a replayed grant": func() *contract.Lease { return e.acquire(s, r, contract.OutcomeAcquired).Lease },
+		"a conflict's lease": func() *contract.Lease {
+			return e.acquire(s, e.newAcquire(r.Key, bob), contract.OutcomeConflict).Lease
+		},
+		"what get shows": func() *contract.Lease {
+			got := e.get(s, l.ID)
+			return &got
+		},
+		"what get key shows": func() *contract.Lease { return e.keyNow(s, l.KeyID).Lease },
+		"what check shows": func() *contract.Lease {
+			return e.check(s, l.KeyID, l.Token, contract.OutcomeCurrent).Lease
+		},
+		"what list shows": func() *contract.Lease {
+			listed := e.list(s, contract.ListRequest{})
+			if len(listed) != 1 {
+				e.Fatalf("list: got %d leases, want the one that is held", len(listed))
+			}
+			return &listed[0]
+		},
+	}
 }
 
 // parkedCopies changes a request while its call waits, as a caller may that

@@ -3,6 +3,7 @@ package contracttest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"leased/contract"
@@ -204,13 +205,13 @@ func watchResumes(e *Env) {
 	told = append(told, e.tale(b, a)...) // nobody watches
 	resumed := e.watch(b, contract.WatchRequest{After: first[1].ID})
 	rest := e.nextN(resumed, len(told)-2)
-	all := append(first, rest...)
+	all := slices.Concat(first, rest)
 	e.owed("the stream and its resumption", all, told)
 
 	l := e.grant(a, e.key("three"), alice)
 	for i, ev := range all {
 		again := e.watch(pick(i, a, b), contract.WatchRequest{After: ev.ID})
-		want := append(told[i+1:len(told):len(told)], transition(l))
+		want := append(slices.Clone(told[i+1:]), transition(l))
 		e.owed(fmt.Sprint("resumed after event ", i), e.nextN(again, len(want)), want)
 		again.Close()
 	}
