@@ -73,8 +73,9 @@ func audited(op operation, v verdict) bool {
 	switch v.code() {
 	case api.CodeInvalid, api.CodeUnknownNamespace, api.CodeTooLarge, api.CodeUnsupportedMediaType:
 		return false
+	default:
+		return true
 	}
-	return true
 }
 
 // event returns the audit event of a call that ended.

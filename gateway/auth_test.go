@@ -193,7 +193,7 @@ func TestAuth_endedDuringWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantProblem(t, receive(t, answers), api.CodeDenied)
-	res, err := r.store.Store.GetKey(context.Background(), &contract.GetKeyRequest{Namespace: "default", KeyID: id.KeyID()})
+	res, err := r.store.GetKey(context.Background(), &contract.GetKeyRequest{Namespace: "default", KeyID: id.KeyID()})
 	if err != nil || res.Lease != nil || res.Last == nil || res.Last.Instance != "waiter" || res.Last.State != contract.StateReleased {
 		t.Errorf("got lease %v, last %+v, %v; want the waiter's lease released", res.Lease, res.Last, err)
 	}

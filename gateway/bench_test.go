@@ -47,6 +47,7 @@ func newCaller(b *testing.B, h http.Handler, path string) *caller {
 }
 
 func (c *caller) send(b *testing.B, body string, want int) {
+	b.Helper()
 	c.body.Reset(body)
 	c.request.ContentLength = int64(len(body))
 	clear(c.w.header)
@@ -66,7 +67,7 @@ func BenchmarkGateway(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	held, err := r.store.Store.Get(b.Context(), &contract.GetRequest{Namespace: "default", LeaseID: id})
+	held, err := r.store.Get(b.Context(), &contract.GetRequest{Namespace: "default", LeaseID: id})
 	if err != nil {
 		b.Fatal(err)
 	}

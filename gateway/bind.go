@@ -114,7 +114,7 @@ func (x *exchange) readBody(b []byte, limit int) ([]byte, error) {
 		switch {
 		case len(b) > limit:
 			return b, tooLarge
-		case err == io.EOF: //nolint:errorlint // io.Reader returns it bare
+		case err == io.EOF:
 			return b, nil
 		case err != nil:
 			return b, &refusal{code: api.CodeInvalid, field: fieldBody, detail: "the body could not be read to its end", cause: err}

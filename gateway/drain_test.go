@@ -23,9 +23,9 @@ type served struct {
 	done chan error
 }
 
-func serve(t *testing.T, o ServerOptions, change ...func(*Options)) *served {
+func serve(t *testing.T, o ServerOptions) *served {
 	t.Helper()
-	r := newRig(t, change...)
+	r := newRig(t)
 	o.Address = "127.0.0.1:0"
 	s, err := r.Listen(t.Context(), o)
 	if err != nil {
@@ -132,7 +132,7 @@ func TestDrain(t *testing.T) {
 	if err != nil || res.Outcome != contract.OutcomeReleased {
 		t.Fatalf("release: %v, %v", res.Outcome, err)
 	}
-	page, err := v.store.Store.List(ctx, &contract.ListRequest{Namespace: "default"})
+	page, err := v.store.List(ctx, &contract.ListRequest{Namespace: "default"})
 	if err != nil || len(page.Leases) != 0 {
 		t.Errorf("after the release got leases %v, %v: a waiter that was told no was granted", page.Leases, err)
 	}

@@ -17,6 +17,7 @@ import (
 // may panic or be answered as a fault; a refusal names a field; and what was
 // taken is taken again once it is encoded by the API's own types.
 func fuzzBody[T any](f *testing.F, paths ...string) {
+	f.Helper()
 	for _, b := range bodyCases() {
 		for _, path := range paths {
 			if b.path == path {

@@ -66,6 +66,7 @@ func (g *goldens) reply(name, method, path string, a answer) {
 }
 
 func newGoldens(t *testing.T, change ...func(*Options)) *goldens {
+	t.Helper()
 	doc := loadOpenAPI(t)
 	return &goldens{rig: newRig(t, change...), t: t, compare: func(method, path string, a answer) {
 		t.Helper()

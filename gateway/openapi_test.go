@@ -13,15 +13,15 @@ import (
 	"leased/gateway/api"
 )
 
-func loadOpenAPI(t testing.TB) *openapi3.T {
-	t.Helper()
+func loadOpenAPI(tb testing.TB) *openapi3.T {
+	tb.Helper()
 	b, err := openapiJSON()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	doc, err := openapi3.NewLoader().LoadFromData(b)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return doc
 }

@@ -26,9 +26,9 @@ const (
 
 func newReply() any { return new(bytes.Buffer) }
 
-// reply writes v as JSON.
-func (x *exchange) reply(status int, v any) error {
-	return x.write(status, x.h.json, x.encode(v))
+// reply writes v as what was asked for.
+func (x *exchange) reply(v any) error {
+	return x.write(http.StatusOK, x.h.json, x.encode(v))
 }
 
 // encode returns the encoder of v for write.
@@ -133,6 +133,7 @@ func outcomeProblem(res *contract.Result, requestID string) *api.Problem {
 		if res.Lease != nil {
 			p.Lease = api.NewLease(res.Lease)
 		}
+	default: // the code says it all
 	}
 	return p
 }
@@ -161,6 +162,7 @@ func outcomeDetail(res *contract.Result) string {
 		return "this Idempotency-Key named a request with other contents; a new request needs a new one"
 	case contract.OutcomeQuotaExceeded:
 		return "the namespace's quota " + res.Limit + " is used up"
+	default:
+		return "the store gave an answer that the gateway does not know"
 	}
-	return "the store gave an answer that the gateway does not know"
 }

@@ -72,8 +72,8 @@ func (s *hookedStore) Health(ctx context.Context, r *contract.HealthRequest) (co
 	return s.Store.Health(ctx, r)
 }
 
-func newRig(t testing.TB, change ...func(*Options)) *rig {
-	t.Helper()
+func newRig(tb testing.TB, change ...func(*Options)) *rig {
+	tb.Helper()
 	nonce := uint64(0)
 	backend := memstore.New(memstore.Options{Nonce: func() (n [16]byte) {
 		nonce++
@@ -90,14 +90,14 @@ func newRig(t testing.TB, change ...func(*Options)) *rig {
 	}
 	g, err := New(o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	r.Gateway = g
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := g.Close(ctx); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return r
@@ -111,13 +111,13 @@ type answer struct {
 }
 
 // call sends a request; headers are names and values in turn.
-func (r *rig) call(t testing.TB, method, path, body string, headers ...string) answer {
-	t.Helper()
+func (r *rig) call(tb testing.TB, method, path, body string, headers ...string) answer {
+	tb.Helper()
 	var reader io.Reader
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
-	request := httptest.NewRequestWithContext(t.Context(), method, path, reader)
+	request := httptest.NewRequestWithContext(tb.Context(), method, path, reader)
 	if body != "" {
 		request.Header.Set("Content-Type", api.MediaType)
 	}
@@ -129,41 +129,41 @@ func (r *rig) call(t testing.TB, method, path, body string, headers ...string) a
 	return answer{status: recorder.Code, header: recorder.Header(), body: recorder.Body.String()}
 }
 
-func (r *rig) post(t testing.TB, path, body string, headers ...string) answer {
-	t.Helper()
-	return r.call(t, http.MethodPost, "/v1/namespaces/default"+path, body, headers...)
+func (r *rig) post(tb testing.TB, path, body string, headers ...string) answer {
+	tb.Helper()
+	return r.call(tb, http.MethodPost, "/v1/namespaces/default"+path, body, headers...)
 }
 
-func (r *rig) get(t testing.TB, path string, headers ...string) answer {
-	t.Helper()
-	return r.call(t, http.MethodGet, "/v1/namespaces/default"+path, "", headers...)
+func (r *rig) get(tb testing.TB, path string, headers ...string) answer {
+	tb.Helper()
+	return r.call(tb, http.MethodGet, "/v1/namespaces/default"+path, "", headers...)
 }
 
 // read decodes the reply's body, strictly: a field that the API's types do not
 // have is an error here.
-func read[T any](t testing.TB, a answer, wantStatus int) T {
-	t.Helper()
+func read[T any](tb testing.TB, a answer, wantStatus int) T {
+	tb.Helper()
 	var v T
 	if a.status != wantStatus {
-		t.Fatalf("got status %d, want %d: %s", a.status, wantStatus, a.body)
+		tb.Fatalf("got status %d, want %d: %s", a.status, wantStatus, a.body)
 	}
 	if err := json.Unmarshal([]byte(a.body), &v, json.RejectUnknownMembers(true)); err != nil {
-		t.Fatalf("decode %s: %v", a.body, err)
+		tb.Fatalf("decode %s: %v", a.body, err)
 	}
 	return v
 }
 
 // wantProblem checks that a reply is a whole problem with the given code.
-func wantProblem(t testing.TB, a answer, code api.Code) api.Problem {
-	t.Helper()
-	p := read[api.Problem](t, a, code.Status())
+func wantProblem(tb testing.TB, a answer, code api.Code) api.Problem {
+	tb.Helper()
+	p := read[api.Problem](tb, a, code.Status())
 	got := []any{p.Code, p.Type, p.Title, p.Status, p.RequestID, p.Retryable, a.header.Get("Content-Type")}
 	want := []any{code, code.Type(), code.Title(), code.Status(), a.header.Get(api.HeaderRequestID), code.Retryable(), api.ProblemMediaType}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("problem (-want +got):\n%s", diff)
+		tb.Errorf("problem (-want +got):\n%s", diff)
 	}
 	if p.RequestID == "" || p.Detail == "" {
-		t.Errorf("got a problem without request id or detail: %s", a.body)
+		tb.Errorf("got a problem without request id or detail: %s", a.body)
 	}
 	return p
 }
@@ -173,15 +173,15 @@ const acquireBody = `{"key":{"tenant":"acme","program":"recon","target":{"type":
 	`"execution_id":"exec-1","job_id":"job-17","metadata":{"purpose":"nightly","a":"b"}}`
 
 // acquired acquires the key of acquireBody and returns the lease.
-func (r *rig) acquired(t testing.TB, requestID string) *api.Lease {
-	t.Helper()
-	a := r.post(t, "/leases", acquireBody, api.HeaderIdempotencyKey, requestID)
-	return read[api.LeaseReply](t, a, http.StatusCreated).Lease
+func (r *rig) acquired(tb testing.TB, requestID string) *api.Lease {
+	tb.Helper()
+	a := r.post(tb, "/leases", acquireBody, api.HeaderIdempotencyKey, requestID)
+	return read[api.LeaseReply](tb, a, http.StatusCreated).Lease
 }
 
 // eventually waits until ok answers true, and fails the test when it does not.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	deadline := time.NewTimer(10 * time.Second)
 	defer deadline.Stop()
 	tick := time.NewTicker(time.Millisecond)
@@ -190,25 +190,25 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("never happened: %s", what)
+			tb.Fatalf("never happened: %s", what)
 		}
 	}
 }
 
 // waiters returns how many requests wait for a key, from the store itself.
-func (r *rig) waiters(t testing.TB) int64 {
-	t.Helper()
-	h, err := r.store.Store.Health(t.Context(), &contract.HealthRequest{Namespace: "default"})
+func (r *rig) waiters(tb testing.TB) int64 {
+	tb.Helper()
+	h, err := r.store.Store.Health(tb.Context(), &contract.HealthRequest{Namespace: "default"})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return h.Waiters
 }
 
 // rawPost is call without a Content-Type of its own.
-func (r *rig) rawPost(t testing.TB, path, body string, header http.Header) answer {
-	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+func (r *rig) rawPost(tb testing.TB, path, body string, header http.Header) answer {
+	tb.Helper()
+	request := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, path, strings.NewReader(body))
 	request.Header = header
 	recorder := httptest.NewRecorder()
 	r.Handler().ServeHTTP(recorder, request)

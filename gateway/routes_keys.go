@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"net/http"
-
 	"leased/contract"
 	"leased/gateway/api"
 )
@@ -13,7 +11,7 @@ func (h *handler) getKey(x *exchange) error {
 		return x.answer(&contract.Result{Outcome: res.Outcome}, err)
 	}
 	x.outcome = res.Outcome.String()
-	return x.reply(http.StatusOK, api.NewKeyReply(&res))
+	return x.reply(api.NewKeyReply(&res))
 }
 
 func (h *handler) history(x *exchange) error {
@@ -30,7 +28,7 @@ func (h *handler) history(x *exchange) error {
 		reply.Events[i] = api.NewEvent(&page.Events[i])
 	}
 	x.outcome = contract.OutcomeFound.String()
-	return x.reply(http.StatusOK, &reply)
+	return x.reply(&reply)
 }
 
 func (h *handler) resolve(x *exchange) error {
@@ -43,7 +41,7 @@ func (h *handler) resolve(x *exchange) error {
 		return err
 	}
 	x.outcome = contract.OutcomeFound.String()
-	return x.reply(http.StatusOK, &api.ResolveReply{Key: api.NewKey(key), KeyID: key.ID().String(), Canonical: key.Canonical()})
+	return x.reply(&api.ResolveReply{Key: api.NewKey(key), KeyID: key.ID().String(), Canonical: key.Canonical()})
 }
 
 func (h *handler) check(x *exchange) error {

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"net/http"
-
 	"leased/contract"
 	"leased/gateway/api"
 )
@@ -57,7 +55,7 @@ func (h *handler) renewBulk(x *exchange) error {
 		reply.Results[i] = bulkItem(&bulk.Items[i], x.call.RequestID)
 	}
 	x.outcome = contract.OutcomeRenewed.String()
-	return x.reply(http.StatusOK, &reply)
+	return x.reply(&reply)
 }
 
 func bulkItem(item *contract.RenewItemResult, requestID string) api.RenewBulkItem {
@@ -76,7 +74,7 @@ func (h *handler) get(x *exchange) error {
 		return x.answer(&res, err)
 	}
 	x.outcome = res.Outcome.String()
-	return x.reply(http.StatusOK, &api.GetReply{Lease: api.NewLease(res.Lease)})
+	return x.reply(&api.GetReply{Lease: api.NewLease(res.Lease)})
 }
 
 func (h *handler) list(x *exchange) error {
@@ -93,5 +91,5 @@ func (h *handler) list(x *exchange) error {
 		reply.Leases[i] = api.NewLease(&page.Leases[i])
 	}
 	x.outcome = contract.OutcomeFound.String()
-	return x.reply(http.StatusOK, &reply)
+	return x.reply(&reply)
 }

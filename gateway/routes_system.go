@@ -8,7 +8,7 @@ import (
 
 func (h *handler) listNamespaces(x *exchange) error {
 	all := h.service.namespaces(x.r.Context(), h.service.router.sorted)
-	return x.reply(http.StatusOK, &api.NamespacesReply{Namespaces: all})
+	return x.reply(&api.NamespacesReply{Namespaces: all})
 }
 
 func (h *handler) getNamespace(x *exchange) error {
@@ -16,20 +16,20 @@ func (h *handler) getNamespace(x *exchange) error {
 	if !ok {
 		return errUnknownNamespace()
 	}
-	return x.reply(http.StatusOK, &h.service.namespaces(x.r.Context(), []*namespace{ns})[0])
+	return x.reply(&h.service.namespaces(x.r.Context(), []*namespace{ns})[0])
 }
 
 // healthz tells that the process is alive. It asks nobody: a dead store is no
 // reason to have the gateway restarted.
 func (h *handler) healthz(x *exchange) error {
-	return x.reply(http.StatusOK, &api.HealthzReply{Status: "ok", Version: h.version})
+	return x.reply(&api.HealthzReply{Status: "ok", Version: h.version})
 }
 
 // readyz tells whether every namespace can be served, by their real paths.
 func (h *handler) readyz(x *exchange) error {
 	ready := h.service.readiness(x.r.Context())
 	if ready.Ready {
-		return x.reply(http.StatusOK, &ready)
+		return x.reply(&ready)
 	}
 	code, detail := api.CodeUnavailable, "a namespace cannot be served"
 	if h.service.drainer.isDraining() {

@@ -178,5 +178,6 @@ func (c *Call) renewBulkRequest(in *api.RenewBulkRequest) (*contract.RenewBulkRe
 		}
 		r.Leases[i] = contract.RenewItem{LeaseID: id, Token: contract.Token(l.Token)}
 	}
-	return r, r.Validate()
+	err = r.Validate()
+	return r, err
 }

@@ -146,12 +146,13 @@ func (s *Service) Check(ctx context.Context, c *Call, in *api.CheckRequest) (con
 func (s *Service) check(ctx context.Context, c *Call, r *contract.CheckRequest, key *contract.Key) (contract.Result, error) {
 	ctx, cancel := s.bound(ctx, c, 0)
 	defer cancel()
-	found, err := true, error(nil)
 	if key != nil {
-		err = s.authorize(c, onKey(VerbCheck, c.ns.Name, key))
-	} else {
-		found, err = s.authorizeID(ctx, c, VerbCheck, r.KeyID)
+		if err := s.authorize(c, onKey(VerbCheck, c.ns.Name, key)); err != nil {
+			return contract.Result{}, err
+		}
+		return c.ns.Store.Check(ctx, r)
 	}
+	found, err := s.authorizeID(ctx, c, VerbCheck, r.KeyID)
 	switch {
 	case err != nil:
 		return contract.Result{}, err

@@ -96,7 +96,7 @@ func (m *Metadata) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		}
 		name := token.String()
 		if kind := dec.PeekKind(); kind == 'n' {
-			return &json.SemanticError{JSONPointer: dec.StackPointer(), JSONKind: kind, Err: errNullValue{}}
+			return &json.SemanticError{JSONPointer: dec.StackPointer(), JSONKind: kind, Err: nullValueError{}}
 		}
 		var value string
 		if err := json.UnmarshalDecode(dec, &value); err != nil {
@@ -111,6 +111,6 @@ func (m *Metadata) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-type errNullValue struct{}
+type nullValueError struct{}
 
-func (errNullValue) Error() string { return "must be a string, not null" }
+func (nullValueError) Error() string { return "must be a string, not null" }
