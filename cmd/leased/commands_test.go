@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -136,6 +137,7 @@ func TestCommands(t *testing.T) {
 		{"acquire-json", "acquire --request-id req-1 --json" + key, []any{answer("acquired", exampleLease(full))}, 0},
 		{"acquire-ipv6", "acquire --request-id req-1 --tenant acme --target ip:2001:db8::1 --actor a", []any{answer("acquired", exampleLease())}, 0},
 		{"acquire-conflict", "acquire --request-id req-1" + key, []any{refusal(api.CodeConflict, "the key is held", held)}, 3},
+		{"acquire-conflict-wait", "acquire --request-id req-1 --wait 2s" + key, []any{refusal(api.CodeConflict, "the key is held", held)}, 3},
 		{"acquire-conflict-json", "acquire --request-id req-1 --json" + key, []any{refusal(api.CodeConflict, "the key is held", held)}, 3},
 		{"acquire-invalid", "acquire --request-id req-1" + key,
 			[]any{refusal(api.CodeInvalid, "ttl_ms is 1; this namespace allows 1000 to 3600000", func(p *api.Problem) { p.Field = "ttl_ms" })}, 2},
@@ -235,6 +237,23 @@ func TestCommands_environment(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, s.asked); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+}
+
+// TestCommands_interrupted: whoever breaks off a wait is told that it was that,
+// and how to learn what became of it.
+func TestCommands_interrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else net/http does not notice the client's end
+		cancel()
+		<-r.Context().Done()
+	}))
+	defer s.Close()
+	got := command(ctx, []string{"LEASED_SERVER=" + s.URL}, keyArgs("acquire", "--wait", "1m", "--request-id", "req-1")...)
+	golden(t, "commands/interrupted", got.String())
+	if got.code != exitUnavailable {
+		t.Errorf("got exit code %d, want 5", got.code)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -68,6 +69,8 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path []string) {
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
 		d.add(n, "%s uses a YAML anchor or alias; write the value out", dotted(path))
+	case n.Style&yaml.TaggedStyle != 0:
+		d.add(n, "%s uses a YAML tag; write the value without", dotted(path))
 	case v.Kind() == reflect.Struct:
 		d.decodeStruct(n, v, path)
 	case v.Kind() == reflect.Map:
@@ -129,6 +132,9 @@ func (d *decoder) decodeScalar(n *yaml.Node, v reflect.Value, path []string) {
 		return
 	case n.ShortTag() == "!!null":
 		d.add(n, "%s has no value; give it one or remove the line", name)
+		return
+	case !utf8.ValidString(n.Value): // from a flag or variable; a file cannot have it
+		d.add(n, "%s is not valid UTF-8", name)
 		return
 	}
 	switch p := v.Addr().Interface().(type) {

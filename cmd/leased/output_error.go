@@ -76,7 +76,11 @@ func printRefusal(e *env, cmd *cobra.Command, refused *client.Error) {
 	if p.RetryAfterMS > 0 {
 		b.add("try again", "in "+milliseconds(p.RetryAfterMS))
 	}
-	b.add("what to do", advice(p))
+	if wait := cmd.Flags().Lookup("wait"); wait != nil && wait.Changed && p.Code == api.CodeConflict {
+		b.add("what to do", "wait longer than "+wait.Value.String()+", or ask its holder")
+	} else {
+		b.add("what to do", advice(p))
+	}
 	b.add("request", clean(p.RequestID))
 	_ = b.print(e.stderr) // as complain
 }
@@ -84,6 +88,9 @@ func printRefusal(e *env, cmd *cobra.Command, refused *client.Error) {
 // cause returns what lies behind a refusal of the client's own making, without
 // the request id, which has a line of its own.
 func cause(refused *client.Error) string {
+	if errors.Is(refused.Err, context.Canceled) {
+		return "this command was interrupted"
+	}
 	var parts []string
 	for line := range strings.SplitSeq(refused.Err.Error(), "\n") {
 		if line != context.DeadlineExceeded.Error() {
