@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"leased/cluster/boltlog"
 )
 
 // TestOpen_firstStartCutShort starts on what a first start leaves behind that is
@@ -38,13 +36,13 @@ func TestOpen_firstStartCutShort(t *testing.T) {
 		}, "kept"},
 		"a log without anything": {func(f *folder) {
 			f.write(identityFile, unfounded)
-			f.writeLog(func(*boltlog.Store) error { return nil })
+			f.writeLog(func(*logStore) error { return nil })
 		}, "kept"},
 		// The trap: this counts as existing state, but there is no configuration, so
 		// raft would neither found a cluster nor stand for election, for ever.
 		"the term without the configuration": {func(f *folder) {
 			f.write(identityFile, unfounded)
-			f.writeLog(func(s *boltlog.Store) error { return s.SetUint64([]byte("CurrentTerm"), 1) })
+			f.writeLog(func(s *logStore) error { return s.SetUint64([]byte("CurrentTerm"), 1) })
 		}, "kept"},
 		"everything but the mark that it is complete": {func(f *folder) {
 			stop(f.t, lead(f.t, f.cfg, new(ledger)))

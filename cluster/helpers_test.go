@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"leased/cluster/boltlog"
 )
 
 // patience bounds what a test waits for; no test takes a small part of it.
@@ -210,9 +208,9 @@ func (f *folder) write(name, content string) {
 }
 
 // writeLog creates a log with what fill puts there.
-func (f *folder) writeLog(fill func(*boltlog.Store) error) {
+func (f *folder) writeLog(fill func(*logStore) error) {
 	f.t.Helper()
-	store, err := boltlog.Open(f.path(logFile), logLockWait)
+	store, err := openLog(f.path(logFile))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -150,8 +150,7 @@ func (n *Node) open(ctx context.Context) error {
 		return err
 	}
 	start := time.Now()
-	n.raft, err = raft.NewRaft(conf, n.machine, n.storage.cache, n.storage.log, n.storage.snapshots, trans)
-	if err != nil {
+	if n.raft, err = n.startRaft(conf, trans); err != nil {
 		return fmt.Errorf("start raft in %s: %w", n.storage.dir, err)
 	}
 	n.startWatch(notices)
@@ -174,6 +173,26 @@ func (n *Node) open(ctx context.Context) error {
 	n.log.Info("node started", "data_dir", n.cfg.DataDir, "cluster", n.storage.id.ClusterID, "address", n.address,
 		"last_index", n.raft.LastIndex(), "restored_index", n.machine.applied.Load(), "duration", time.Since(start))
 	return nil
+}
+
+// startRaft returns an error where raft panics with one: when it cannot read an
+// entry above the newest snapshot. It reads them before it starts a goroutine,
+// so nothing is left running. Reading them here first would do without recover,
+// but a restart with a long log would decode each entry once more.
+func (n *Node) startRaft(conf *raft.Config, trans raft.Transport) (r *raft.Raft, err error) {
+	defer func() {
+		switch reason := recover().(type) {
+		case nil:
+		case error:
+			if !errors.Is(reason, errUnreadable) && !errors.Is(reason, raft.ErrLogNotFound) {
+				panic(reason)
+			}
+			r, err = nil, fmt.Errorf("the log is damaged: %w; restore the directory from a backup", reason)
+		default:
+			panic(reason)
+		}
+	}()
+	return raft.NewRaft(conf, n.machine, n.storage.cache, n.storage.log, n.storage.snapshots, trans)
 }
 
 // startWatch follows raft's notices for as long as raft runs and a little

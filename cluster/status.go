@@ -33,14 +33,10 @@ type Status struct {
 	SnapshotIndex uint64
 	SnapshotTime  time.Time
 
-	// LogBytes is the size of the log file, LogFreeBytes how much of it will be
-	// used again before it grows.
+	// LogBytes is the size of the log file, 0 when it cannot be asked.
+	// LogFreeBytes is how much of it will be used again before it grows.
 	LogBytes     int64
 	LogFreeBytes int64
-
-	// Failure tells why the node can write no more until it is restarted; nil
-	// while it can.
-	Failure error
 }
 
 // Status returns what the node knows now. It costs one stat of the log file and
@@ -56,14 +52,10 @@ func (n *Node) Status() Status {
 		LastIndex:    n.raft.LastIndex(),
 		CommitIndex:  n.raft.CommitIndex(),
 		AppliedIndex: n.machine.applied.Load(),
-		Failure:      n.storage.log.Failure(),
 	}
 	address, id := n.raft.LeaderWithID()
 	s.LeaderID, s.LeaderAddress = string(id), string(address)
 	s.SnapshotIndex, s.SnapshotTime = n.storage.snapshots.latest()
-	var err error
-	if s.LogBytes, s.LogFreeBytes, err = n.storage.log.Size(); err != nil && s.Failure == nil {
-		s.Failure = err
-	}
+	s.LogBytes, s.LogFreeBytes = n.storage.log.size()
 	return s
 }

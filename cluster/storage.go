@@ -7,11 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/raft"
-
-	"leased/cluster/boltlog"
 )
 
 const (
@@ -24,10 +21,6 @@ const (
 	logFile      = "log.db"
 	snapshotDir  = "snapshots" // the name that raft's file snapshot store uses
 	tempSuffix   = ".tmp"      // and the suffix of its unfinished snapshots
-
-	// logLockWait is for a tool that looks into the log file; other nodes are
-	// kept out by the folder's lock.
-	logLockWait = time.Second
 
 	// retainSnapshots: raft falls back to the older one when the newer one cannot
 	// be read.
@@ -43,7 +36,7 @@ type storage struct {
 	dataDir   string // as configured, for messages
 	dir       string
 	id        *identity
-	log       *boltlog.Store
+	log       *logStore
 	cache     *raft.LogCache
 	snapshots *snapshotStore
 }
@@ -71,7 +64,7 @@ func openStorage(ctx context.Context, cfg Config, logger *raftLogger, undo *clea
 	if err := s.removeLeftovers(); err != nil {
 		return nil, err
 	}
-	if s.log, err = boltlog.Open(s.path(logFile), logLockWait); err != nil {
+	if s.log, err = openLog(s.path(logFile)); err != nil {
 		return nil, err
 	}
 	undo.push("log", s.log.Close)
