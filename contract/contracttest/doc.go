@@ -40,9 +40,13 @@
 // Rules never compare it with this machine's clock except as a bound: what
 // passed on the backend's clock is at least what was advanced, and at most that
 // plus what passed here beside it. How late a lease may end and how TTLs are
-// rounded comes from Guarantees alone; there are no other tolerances. Waits and
-// deadlines, and the bounds on answering them (contract.AnswerSlack, 2 s for the
-// next waiter), are the caller's and so always real time.
+// rounded comes from Guarantees alone, and instants are compared to the
+// millisecond that contract.Lease promises; there are no other tolerances.
+//
+// Waits and deadlines, and the bounds on answering them (contract.AnswerSlack,
+// 2 s for the next waiter), are the caller's and so always real time. From a
+// bound that was missed only the time is taken off in which the machine did not
+// run this process at all, which a timer beside each rule measures.
 //
 // # What this package must not know
 //

@@ -96,6 +96,10 @@ func deadlineEndedNotApplied(e *Env) {
 		for op, call := range e.reads(s, held) {
 			e.failed(op+" after its deadline", call(ctx), contract.CodeTimeout, "")
 		}
+		// Health has no outcome to be in doubt of: it answers, ready or not.
+		if _, err := s.Health(ctx, &contract.HealthRequest{Namespace: e.ns}); err != nil {
+			e.Errorf("health after its deadline: got error %v, want an answer", err)
+		}
 	}
 	if n := e.queueLength(s, held.Key); n != 0 {
 		e.Errorf("%d wait for the key, though no call was in time", n)
