@@ -23,7 +23,8 @@ type AuditEvent struct {
 	KeyID   contract.KeyID
 	LeaseID contract.LeaseID
 	Token   contract.Token
-	// Operation is the API's word for what was asked; "expire" when nobody asked.
+	// Operation is the API's word for what was asked, "force_release" for a revoke
+	// in that mode; "expire" when nobody asked.
 	Operation string
 	// Outcome is the outcome of package contract, or the error code.
 	Outcome string
@@ -58,6 +59,9 @@ type subject struct {
 	token    contract.Token
 	instance string
 	reason   string
+	// mode tells a revocation from a forced release: they end a lease the same
+	// way, and only the audit log knows why.
+	mode contract.RevokeMode
 }
 
 // audited reports whether an ending belongs in the audit log: every transition,
@@ -89,6 +93,9 @@ func (c *Call) event(op operation, v verdict, sub *subject, res *contract.Result
 	}
 	if sub.key != nil {
 		e.Key = *sub.key
+	}
+	if sub.mode == contract.RevokeForceRelease {
+		e.Operation = api.ModeForceRelease
 	}
 	if l := res.Lease; l != nil {
 		e.Key, e.KeyID, e.LeaseID, e.Token = l.Key, l.KeyID, l.ID, l.Token

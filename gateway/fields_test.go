@@ -295,7 +295,7 @@ func TestBody(t *testing.T) {
 		"number":          {"5", "body"},
 		"no JSON":         {"token=7", "body"},
 		"trailing brace":  {"BODY}", "body"},
-		"second value":    {"BODY\nBODY", "body"},
+		"second value":    {"BODYBODY", "body"},
 		"trailing text":   {"BODY x", "body"},
 		"unknown field":   {`{"extra":1,BODY`, "extra"},
 		"unknown, nested": {`{"extra":{"token":1},BODY`, "extra"},

@@ -97,7 +97,7 @@ func (s *Service) Revoke(ctx context.Context, c *Call, leaseID string, in *api.R
 	if err == nil {
 		res, err = s.revoke(ctx, c, &r)
 	}
-	s.finish(c, &subject{keyID: id.KeyID(), leaseID: id, reason: r.Reason}, &res, err)
+	s.finish(c, &subject{keyID: id.KeyID(), leaseID: id, reason: r.Reason, mode: r.Mode}, &res, err)
 	s.hide(c, &res)
 	return res, err
 }
