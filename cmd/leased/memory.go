@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -21,8 +20,8 @@ const (
 
 // paceCollector keeps the collector paced until ctx ends, and leaves it alone
 // when the operator has set GOGC. It returns a function that waits for the end.
-func paceCollector(ctx context.Context) (wait func()) {
-	if os.Getenv("GOGC") != "" {
+func paceCollector(ctx context.Context, getenv func(string) string) (wait func()) {
+	if getenv("GOGC") != "" {
 		return func() {}
 	}
 	done := make(chan struct{})

@@ -20,14 +20,28 @@ func TestGCPercent(t *testing.T) {
 }
 
 func TestPaceCollector_restores(t *testing.T) {
-	t.Setenv("GOGC", "")
 	before := debug.SetGCPercent(123)
 	defer debug.SetGCPercent(before)
 	ctx, cancel := context.WithCancel(t.Context())
-	wait := paceCollector(ctx)
+	wait := paceCollector(ctx, func(string) string { return "" })
 	cancel()
 	wait()
 	if got := debug.SetGCPercent(123); got != 123 {
 		t.Errorf("after its end the percentage is %d, want the one before, 123", got)
+	}
+}
+
+func TestPaceCollector_operatorDecides(t *testing.T) {
+	before := debug.SetGCPercent(123)
+	defer debug.SetGCPercent(before)
+	wait := paceCollector(t.Context(), func(name string) string {
+		if name != "GOGC" {
+			t.Errorf("asked for %s", name)
+		}
+		return "200"
+	})
+	wait()
+	if got := debug.SetGCPercent(123); got != 123 {
+		t.Errorf("with GOGC set the percentage became %d, want 123 as before", got)
 	}
 }

@@ -69,7 +69,7 @@ ones finish. A second signal ends it at once.`,
 // serve runs a node until ctx ends.
 func serve(ctx context.Context, e *env, s *settings) error {
 	pacing, stop := context.WithCancel(ctx)
-	wait := paceCollector(pacing)
+	wait := paceCollector(pacing, e.getenv)
 	defer func() { stop(); wait() }()
 	a, err := openApp(ctx, e, s)
 	if err != nil {
