@@ -57,15 +57,15 @@ func (s waitOverruns) Acquire(ctx context.Context, r *contract.AcquireRequest) (
 	return s.Store.Acquire(ctx, &longer)
 }
 
-// deadlineOutwaited ends a wait by Wait and by cancellation, and not by the
-// call's deadline.
+// deadlineOutwaited notices a deadline a second late.
 type deadlineOutwaited struct{ contract.Store }
 
 func (s deadlineOutwaited) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
-	if ctx.Err() != nil {
+	deadline, ok := ctx.Deadline()
+	if !ok || ctx.Err() != nil {
 		return s.Store.Acquire(ctx, r)
 	}
-	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.Wait+time.Minute)
+	longer, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(time.Second))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		if cancelled(ctx) {

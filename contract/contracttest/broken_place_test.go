@@ -68,6 +68,24 @@ func copyTakesPlaceAway() step {
 	}
 }
 
+// copiesCounted counts calls where it should count waiters.
+func copiesCounted() step {
+	var q line
+	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {
+		a := m.Step(now, op)
+		q.follow(op, a)
+		eachResult(&a, func(res *contract.Result) {
+			if res.Outcome == contract.OutcomeConflict && res.Lease != nil {
+				res.Queue.Length = len(q.of(res.Lease.KeyID))
+			}
+		})
+		if a.Key.Outcome == contract.OutcomeFound {
+			a.Key.Queue.Length = len(q.of(a.Key.KeyID))
+		}
+		return a
+	}
+}
+
 // positionHidden does not tell a waiter that looks where it stands.
 func positionHidden() step {
 	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {

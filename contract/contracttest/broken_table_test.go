@@ -123,6 +123,7 @@ func brokenQueues() []brokenStore {
 		{"place kept past its turn", []string{"wait-place-lost"}, inside(firstEverCome)},
 		{"only the first copy served", []string{"wait-copies-share-grant"}, inside(onlyFirstCopyServed)},
 		{"one copy takes the place away", []string{"wait-copy-leaving", "wait-copies-leave-apart"}, inside(copyTakesPlaceAway)},
+		{"copies counted as waiters", []string{"wait-queue-length"}, inside(copiesCounted)},
 		{"waiters that are away counted", []string{"wait-cancelled-skipped"}, inside(queueCountsAway)},
 		{"position hidden", []string{"wait-copy-without-wait"}, inside(positionHidden)},
 		{"waiters unlimited", []string{"wait-quota"}, inside(waitersUnlimited)},

@@ -51,7 +51,7 @@ func TestBroken(t *testing.T) {
 	// Many at once: where a wrong store leaves somebody waiting the rule waits
 	// too, until it loses patience. And again where it did not fail: a store
 	// that loses a race is caught when the race happens.
-	for _, v := range judge(t.Context(), rules, brokenStores(), 32, 3) {
+	for _, v := range judge(t.Context(), rules, brokenStores(), 64, 3) {
 		t.Run(v.store+"/"+v.rule, func(t *testing.T) { caught(t, v) })
 	}
 	// Few at once: some rules measure what the store promises.

@@ -35,12 +35,13 @@ func (s sight) String() string {
 func readsNeverGoBack(e *Env) {
 	a, b := e.pair()
 	key := e.key("busy")
-	const grants = 40
+	const grants, least = 40, 200
 	var over atomic.Bool
+	var looks atomic.Int64 // a fast store is done before its readers have begun
 	e.race(5, func(i int) {
 		if i == 0 {
 			defer over.Store(true)
-			for n := range grants {
+			for n := 0; n < grants || looks.Load() < least && !e.Failed(); n++ {
 				if !e.comeAndGo(pick(n, a, b), pick(n/2, a, b), key) {
 					return
 				}
@@ -59,6 +60,7 @@ func readsNeverGoBack(e *Env) {
 				return
 			}
 			last = now
+			looks.Add(1)
 		}
 	})
 }
