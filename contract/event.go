@@ -49,8 +49,9 @@ func EndedEvent(s State) EventKind {
 		return EventReleased
 	case StateRevoked:
 		return EventRevoked
+	default:
+		return 0
 	}
-	return 0
 }
 
 // Event is one transition of a key. It was committed in the same atomic step as

@@ -72,8 +72,9 @@ func EndedOutcome(s State) Outcome {
 		return OutcomeEndedReleased
 	case StateRevoked:
 		return OutcomeEndedRevoked
+	default:
+		return 0
 	}
-	return 0
 }
 
 // Queue tells who waits for a key.

@@ -108,8 +108,8 @@ func (st *step) settle(id *ident) *keyState {
 	return ks
 }
 
-func (st *step) expire(ks *keyState) *lease {
-	return st.end(ks, ending{state: contract.StateExpired, late: st.now - ks.active.expires}, 0)
+func (st *step) expire(ks *keyState) {
+	st.end(ks, ending{state: contract.StateExpired, late: st.now - ks.active.expires}, 0)
 }
 
 // end ends the key's active lease and hands the key over. keepAnswer is how long

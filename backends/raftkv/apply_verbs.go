@@ -301,12 +301,12 @@ func (st *step) revoke(c *revokeCmd) reply {
 }
 
 // replayEnd answers a release or revoke whose request id is known.
-func (st *step) replayEnd(scope contract.Scope, print contract.Fingerprint, outcome contract.Outcome) (reply, bool) {
+func (st *step) replayEnd(scope contract.Scope, fingerprint contract.Fingerprint, outcome contract.Outcome) (reply, bool) {
 	a, ok := st.answers.Get(answer{scope: scope})
 	if !ok {
 		return reply{}, false
 	}
-	if a.print != print {
+	if a.print != fingerprint {
 		return reply{outcome: contract.OutcomeRequestIDReused}, true
 	}
 	return reply{outcome: outcome, lease: st.current(a.g), replayed: true}, true

@@ -18,7 +18,7 @@ func BenchmarkApply(b *testing.B) {
 			b.ResetTimer()
 			for i := range b.N {
 				r := d.acquire(request(fmt.Sprintf("k%d", i%64), "a", fmt.Sprintf("r%d", i)))
-				d.release("a", r.lease, "x")
+				d.release(r.lease)
 			}
 		})
 	}

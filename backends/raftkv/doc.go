@@ -10,7 +10,7 @@
 //   - fsm.go, snapshot_*.go: the raft.FSM around the state. Snapshots are frozen
 //     copies of copy-on-write trees: taking one is O(1), and Apply never waits
 //     for Persist.
-//   - engine.go, clock.go, waiters.go: what runs beside the log on the node that
+//   - engine.go, leaderclock.go, waiters.go, leaver.go: what runs beside the log on the node that
 //     leads: the clock that stamps commands, the sweeper that turns due leases
 //     into expiries, the calls that wait.
 //   - store.go, reads.go, watch.go: contract.Store on top.

@@ -29,8 +29,9 @@ type driver struct {
 	keep  contract.Retention // of releases
 }
 
-func newDriver(t testing.TB) *driver {
-	return &driver{t: t, fsm: NewFSM(), term: 1, keep: testRetention()}
+func newDriver(tb testing.TB) *driver {
+	tb.Helper()
+	return &driver{t: tb, fsm: NewFSM(), term: 1, keep: testRetention()}
 }
 
 func (d *driver) log(e entry) *raft.Log {
@@ -54,12 +55,12 @@ func (d *driver) acquire(r *contract.AcquireRequest) reply {
 	return d.do(kindAcquire, commandOf(r)).(reply)
 }
 
-func (d *driver) release(owner string, l *lease, requestID string) reply {
+func (d *driver) release(l *lease) {
 	d.t.Helper()
-	return d.do(kindRelease, &releaseCmd{
-		Scope: contract.Scope{1, byte(d.index)}, Namespace: l.ns, Owner: owner, Instance: l.instance, RequestID: requestID,
+	d.do(kindRelease, &releaseCmd{
+		Scope: contract.Scope{1, byte(d.index)}, Namespace: l.ns, Owner: l.owner, Instance: l.instance, RequestID: "release",
 		LeaseID: l.leaseID(), Token: l.token, Keep: retentionOf(d.keep),
-	}).(reply)
+	})
 }
 
 func testRetention() contract.Retention {
@@ -80,16 +81,16 @@ func request(key, owner, id string) *contract.AcquireRequest {
 }
 
 // snapshotBytes returns the snapshot that the state machine would write now.
-func snapshotBytes(t testing.TB, f *FSM) []byte {
-	t.Helper()
+func snapshotBytes(tb testing.TB, f *FSM) []byte {
+	tb.Helper()
 	s, err := f.Snapshot()
 	if err != nil {
-		t.Fatalf("snapshot: %v", err)
+		tb.Fatalf("snapshot: %v", err)
 	}
 	defer s.Release()
 	var buf bytes.Buffer
 	if err := s.(*frozen).write(&buf); err != nil {
-		t.Fatalf("write snapshot: %v", err)
+		tb.Fatalf("write snapshot: %v", err)
 	}
 	return buf.Bytes()
 }

@@ -10,10 +10,10 @@ import (
 	"leased/contract"
 )
 
-func acquireRequest(t *testing.T, key, id string) *contract.AcquireRequest {
+func acquireRequest(t *testing.T, id string) *contract.AcquireRequest {
 	t.Helper()
 	k, err := contract.Key{
-		Tenant: "acme", Target: contract.Target{Type: contract.TargetName, ID: key}, Actor: "crawler",
+		Tenant: "acme", Target: contract.Target{Type: contract.TargetName, ID: "k"}, Actor: "crawler",
 	}.Normalize()
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func mustGet(t *testing.T, s contract.Store, id contract.LeaseID) contract.Lease
 func TestEngine_WallClockJumps(t *testing.T) {
 	n := newNode(t)
 	s := n.handle()
-	l := mustAcquire(t, s, acquireRequest(t, "k", "r1"))
+	l := mustAcquire(t, s, acquireRequest(t, "r1"))
 	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
 		n.wall.Store(int64(jump))
 		if got := mustGet(t, s, l.ID); got.State != contract.StateActive || got.ExpiresIn > 30*time.Second || got.ExpiresIn < 5*time.Second {
@@ -65,7 +65,7 @@ func TestEngine_WallClockJumps(t *testing.T) {
 func TestEngine_RestartStretchesLittle(t *testing.T) {
 	n := newNode(t)
 	s := n.handle()
-	l := mustAcquire(t, s, acquireRequest(t, "k", "r1"))
+	l := mustAcquire(t, s, acquireRequest(t, "r1"))
 	n.offset.Add(int64(25 * time.Second))
 	// The sweeper's tick writes the clock down although nothing else happens.
 	waitFor(t, "a tick", func() bool { return n.fsm.Clock() >= int64(24*time.Second) })
@@ -94,7 +94,7 @@ func waitFor(t *testing.T, what string, done func() bool) {
 func TestEngine_ObserverHearsOfExpiryOnce(t *testing.T) {
 	n := newNode(t)
 	s := n.handle()
-	l := mustAcquire(t, s, acquireRequest(t, "k", "r1"))
+	l := mustAcquire(t, s, acquireRequest(t, "r1"))
 	n.offset.Add(int64(31 * time.Second))
 	heard := func() []contract.Event {
 		n.mu.Lock()
@@ -103,7 +103,7 @@ func TestEngine_ObserverHearsOfExpiryOnce(t *testing.T) {
 	}
 	waitFor(t, "the expiry", func() bool { return len(heard()) > 0 })
 	mustGet(t, s, l.ID)
-	mustAcquire(t, s, acquireRequest(t, "k", "r2"))
+	mustAcquire(t, s, acquireRequest(t, "r2"))
 	got := heard()
 	if len(got) != 1 || got[0].LeaseID != l.ID || got[0].Late < time.Second {
 		t.Errorf("observed %+v, want one expiry of %v, 1 s late", got, l.ID)
@@ -121,7 +121,7 @@ func TestEngine_ThousandWaiters(t *testing.T) {
 	const waiters = 1000
 	n := newNode(t)
 	s := n.handle()
-	held := mustAcquire(t, s, acquireRequest(t, "k", "holder"))
+	held := mustAcquire(t, s, acquireRequest(t, "holder"))
 	type grant struct {
 		i     int
 		lease contract.Lease
@@ -130,7 +130,7 @@ func TestEngine_ThousandWaiters(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range waiters {
 		wg.Go(func() {
-			r := acquireRequest(t, "k", fmt.Sprintf("waiter-%d", i))
+			r := acquireRequest(t, fmt.Sprintf("waiter-%d", i))
 			r.Wait = time.Minute
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
@@ -150,7 +150,7 @@ func TestEngine_ThousandWaiters(t *testing.T) {
 	for k := range waiters {
 		res, err := s.Release(t.Context(), &contract.ReleaseRequest{
 			Namespace: "default", RequestID: fmt.Sprintf("release-%d", k), Owner: held.Owner, Instance: held.Instance,
-			LeaseID: held.ID, Token: held.Token, Retention: acquireRequest(t, "k", "x").Retention,
+			LeaseID: held.ID, Token: held.Token, Retention: acquireRequest(t, "x").Retention,
 		})
 		if err != nil || res.Outcome != contract.OutcomeReleased {
 			t.Fatalf("release %d: %v, %v", k, res.Outcome, err)
@@ -172,7 +172,7 @@ func TestEngine_ThousandWaiters(t *testing.T) {
 func TestEngine_WallClockKeepsHistory(t *testing.T) {
 	n := newNode(t)
 	s := n.handle()
-	l := mustAcquire(t, s, acquireRequest(t, "k", "r1"))
+	l := mustAcquire(t, s, acquireRequest(t, "r1"))
 	n.wall.Store(int64(48 * time.Hour))
 	n.reopen(t)
 	h, err := n.handle().History(t.Context(), &contract.HistoryRequest{Namespace: "default", KeyID: l.KeyID})

@@ -17,6 +17,7 @@ import (
 // TestFSM_Replay holds determinism: one log, applied one by one, in batches, and
 // with a restart from a snapshot in the middle, gives equal bytes.
 func TestFSM_Replay(t *testing.T) {
+	t.Parallel()
 	const entries = 3000
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprintf("seed_%d", seed), func(t *testing.T) {
@@ -180,7 +181,7 @@ func TestSnapshot_Damaged(t *testing.T) {
 	for i := range 5 {
 		r := d.acquire(request(fmt.Sprintf("k%d", i), "a", fmt.Sprintf("r%d", i)))
 		if i%2 == 0 {
-			d.release("a", r.lease, "x")
+			d.release(r.lease)
 		}
 	}
 	whole := snapshotBytes(t, d.fsm)
@@ -257,11 +258,11 @@ func TestFSM_AnswerOutlivesHistory(t *testing.T) {
 	first := request("k", "a", "first")
 	first.Retention.HistoryPerKey = 2
 	granted := d.acquire(first)
-	d.release("a", granted.lease, "x")
+	d.release(granted.lease)
 	for i := range 50 {
 		r := request("k", "a", fmt.Sprintf("again-%d", i))
 		r.Retention.HistoryPerKey = 2
-		d.release("a", d.acquire(r).lease, "x")
+		d.release(d.acquire(r).lease)
 	}
 	d.now += int64(10*time.Minute) - 1
 	d.do(kindSweep, &sweepCmd{Max: 1000})

@@ -77,14 +77,15 @@ func (n *node) close(t contracttest.TB) {
 // its connection to the leader breaks.
 type handle struct {
 	contract.Store
-	dead context.Context
-	kill context.CancelFunc
+	kill func()
+	// whenDead runs a function once the handle is killed, see context.AfterFunc.
+	whenDead func(func()) (stop func() bool)
 }
 
 // cut returns ctx that also ends when the handle is killed.
 func (h *handle) cut(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(h.dead, cancel)
+	stop := h.whenDead(cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
@@ -95,8 +96,11 @@ func (h *handle) Acquire(ctx context.Context, r *contract.AcquireRequest) (contr
 }
 
 func (n *node) handle() contract.Store {
-	h := &handle{Store: n.engine.Store()}
-	h.dead, h.kill = context.WithCancel(context.Background())
+	dead, kill := context.WithCancel(context.Background())
+	h := &handle{
+		Store: n.engine.Store(), kill: kill,
+		whenDead: func(f func()) func() bool { return context.AfterFunc(dead, f) },
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.handles[h] = h
@@ -139,5 +143,8 @@ func (n *node) harness() *contracttest.Harness {
 }
 
 func TestContract(t *testing.T) {
-	contracttest.Run(t, func(t *testing.T) *contracttest.Harness { return newNode(t).harness() })
+	contracttest.Run(t, func(t *testing.T) *contracttest.Harness {
+		t.Helper()
+		return newNode(t).harness()
+	})
 }

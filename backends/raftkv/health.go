@@ -27,8 +27,7 @@ func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract
 }
 
 func detailOf(err error) string {
-	var e *contract.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*contract.Error](err); ok {
 		return e.Detail
 	}
 	return "the store cannot serve"

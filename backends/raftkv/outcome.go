@@ -133,7 +133,7 @@ func eventView(e *event) contract.Event {
 // as the ring has them.
 func acquiredEvent(l *lease) *event {
 	return &event{
-		pos: l.grant.at, kind: contract.EventAcquired, when: l.when(), wall: l.wall, lease: l,
+		pos: l.at, kind: contract.EventAcquired, when: l.when(), wall: l.wall, lease: l,
 		principal: l.owner, requestID: l.requestID, traceID: l.traceID,
 	}
 }

@@ -24,25 +24,29 @@ func TestClassify(t *testing.T) {
 	cancel()
 	for _, tt := range []struct {
 		name string
-		ctx  context.Context
+		over bool // the context has ended
 		err  error
 		want contract.Code
 	}{
-		{"not leader", live, raft.ErrNotLeader, contract.CodeUnavailable},
-		{"transfer", live, raft.ErrLeadershipTransferInProgress, contract.CodeUnavailable},
-		{"aborted by restore", live, raft.ErrAbortedByRestore, contract.CodeUnavailable},
-		{"queue full", live, raft.ErrEnqueueTimeout, contract.CodeUnavailable},
-		{"queue full until the deadline", over, raft.ErrEnqueueTimeout, contract.CodeTimeout},
-		{"not handed over", over, fate{false}, contract.CodeTimeout},
-		{"closed before", live, fate{false}, contract.CodeUnavailable},
-		{"handed over, no answer", over, fate{true}, contract.CodeOutcomeUnknown},
-		{"leadership lost", live, raft.ErrLeadershipLost, contract.CodeOutcomeUnknown},
-		{"shutdown", live, raft.ErrRaftShutdown, contract.CodeOutcomeUnknown},
-		{"anything else", live, errors.New("disk on fire"), contract.CodeOutcomeUnknown},
-		{"wrapped", live, fmt.Errorf("propose: %w", raft.ErrNotLeader), contract.CodeUnavailable},
+		{"not leader", false, raft.ErrNotLeader, contract.CodeUnavailable},
+		{"transfer", false, raft.ErrLeadershipTransferInProgress, contract.CodeUnavailable},
+		{"aborted by restore", false, raft.ErrAbortedByRestore, contract.CodeUnavailable},
+		{"queue full", false, raft.ErrEnqueueTimeout, contract.CodeUnavailable},
+		{"queue full until the deadline", true, raft.ErrEnqueueTimeout, contract.CodeTimeout},
+		{"not handed over", true, fate{false}, contract.CodeTimeout},
+		{"closed before", false, fate{false}, contract.CodeUnavailable},
+		{"handed true, no answer", true, fate{true}, contract.CodeOutcomeUnknown},
+		{"leadership lost", false, raft.ErrLeadershipLost, contract.CodeOutcomeUnknown},
+		{"shutdown", false, raft.ErrRaftShutdown, contract.CodeOutcomeUnknown},
+		{"anything else", false, errors.New("disk on fire"), contract.CodeOutcomeUnknown},
+		{"wrapped", false, fmt.Errorf("propose: %w", raft.ErrNotLeader), contract.CodeUnavailable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := classify(tt.ctx, tt.err); got.Code != tt.want || !errors.Is(got, tt.err) && tt.want != contract.CodeTimeout {
+			ctx := live
+			if tt.over {
+				ctx = over
+			}
+			if got := classify(ctx, tt.err); got.Code != tt.want || !errors.Is(got, tt.err) && tt.want != contract.CodeTimeout {
 				t.Errorf("classify(%v) = %v, want %v", tt.err, got, tt.want)
 			}
 		})

@@ -120,7 +120,7 @@ func (r *lifeRecord) life() life {
 
 func leaseRecordOf(l *lease) leaseRecord {
 	return leaseRecord{
-		Version: contract.RecordVersion, Nonce: l.nonce, Token: l.token, Index: l.grant.at.index, N: l.grant.at.n,
+		Version: contract.RecordVersion, Nonce: l.nonce, Token: l.token, Index: l.at.index, N: l.at.n,
 		Wall: l.wall, Cap: l.cap, MaxLifetime: l.maxLifetime, KeepAnswer: l.keepAnswer, Scope: l.scope,
 		Owner: l.owner, Instance: l.instance, ExecutionID: l.executionID, JobID: l.jobID, TraceID: l.traceID,
 		RequestID: l.requestID, Metadata: l.metadata, Life: lifeRecordOf(l.life),

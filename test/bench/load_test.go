@@ -75,16 +75,19 @@ func (c *client) release(ctx context.Context, g granted) error {
 	return err
 }
 
-// cycles acquires and releases with n clients for a time, each on its own key,
+// clients is how many clients there are in a comparison.
+const clients = 64
+
+// cycles acquires and releases with all clients for a time, each on its own key,
 // and returns requests per second.
-func cycles(t *testing.T, url string, n int, d time.Duration, round int) float64 {
+func cycles(t *testing.T, url string, d time.Duration, round int) float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
-	counts := make([]int, n)
+	counts := make([]int, clients)
 	begin := time.Now()
-	for i := range n {
+	for i := range clients {
 		wg.Go(func() {
 			c := newClient(url, i+1000*round)
 			defer c.http.CloseIdleConnections()

@@ -25,16 +25,16 @@ const minRatio = 0.60
 const maxOverhead = 500 * time.Microsecond
 
 func TestBench_Throughput(t *testing.T) {
-	const clients, rounds, each = 64, 5, 4 * time.Second
+	const rounds, each = 5, 4 * time.Second
 	bare := proc.StartPrinting(t, proc.Build(t, "leased/test/bench/bare"))
 	leased := proc.StartLeased(t, proc.Build(t, "leased/cmd/leased"), t.TempDir())
 	var bares, leaseds, ratios []float64
 	// A short warm-up of both; then in turns, so that both meet the same machine.
-	cycles(t, bare.URL, clients, time.Second, 100)
-	cycles(t, leased.URL, clients, time.Second, 101)
+	cycles(t, bare.URL, time.Second, 100)
+	cycles(t, leased.URL, time.Second, 101)
 	for i := range rounds {
-		b := cycles(t, bare.URL, clients, each, 2*i)
-		l := cycles(t, leased.URL, clients, each, 2*i+1)
+		b := cycles(t, bare.URL, each, 2*i)
+		l := cycles(t, leased.URL, each, 2*i+1)
 		bares, leaseds, ratios = append(bares, b), append(leaseds, l), append(ratios, l/b)
 	}
 	fmt.Printf("throughput, %d clients: bare gin %.0f req/s, leased on one raft node %.0f req/s, ratio %.2f (promised ≥ %.2f; rounds %.2f)\n",
@@ -108,7 +108,7 @@ func (d *disk) sync(t *testing.T) time.Duration {
 const maxResident = 1536 << 20
 
 func TestBench_Million(t *testing.T) {
-	const leases, clients = 1_000_000, 64
+	const leases = 1_000_000
 	bin, dir := proc.Build(t, "leased/cmd/leased"), t.TempDir()
 	leased := proc.StartLeased(t, bin, dir)
 	before := proc.Memory(t, leased.PID(), "VmRSS")

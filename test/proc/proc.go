@@ -103,7 +103,7 @@ func StartLeased(t *testing.T, bin, dir string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	cmd.Stdout, cmd.Stderr = log, log
 	s := start(t, "http://"+addr, cmd)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -142,7 +142,7 @@ func freeAddress(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
 
