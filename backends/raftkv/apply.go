@@ -141,9 +141,11 @@ func (st *step) end(ks *keyState, e ending, keepAnswer int64) *lease {
 }
 
 // remember puts an ended lease into the history of its key and hides what the
-// key's limit no longer shows.
+// key's limit no longer shows. The row is looked at again once no answer refers
+// to it any more, see retire: most are hidden by then, and never get a second
+// entry on the agenda.
 func (st *step) remember(ks *keyState, over *lease) {
-	row := endedLease{lease: over, drop: max(st.now+ks.keep, over.answersUntil)}
+	row := endedLease{lease: over, drop: over.answersUntil}
 	st.ended.Set(row)
 	st.endedDrops.Set(due[*grant]{at: row.drop, what: over.grant})
 	if ks.visible == 0 {
@@ -152,22 +154,22 @@ func (st *step) remember(ks *keyState, over *lease) {
 	ks.visible++
 	// A history of n events reaches back over at most n/2+1 ended leases.
 	for ks.visible > ks.perKey/2+1 {
-		st.hideOldest(ks)
+		ks.visible--
+		st.findOldest(ks, ks.oldest+1)
 	}
 }
 
-func (st *step) hideOldest(ks *keyState) {
-	pivot := endedLease{lease: &lease{grant: &grant{ident: ks.ident, token: ks.oldest}}}
-	row, ok := st.ended.Get(pivot)
-	if !ok {
-		panic("raftkv: the oldest row of a history is missing")
+// retire forgets a row whose time has come, or keeps it for as long as its key's
+// history shows it.
+func (st *step) retire(row endedLease) {
+	ks := st.key(row.ident)
+	if ks != nil && ks.shows(row.token) && row.end.when+ks.keep > st.now {
+		row.drop = row.end.when + ks.keep
+		st.ended.Set(row)
+		st.endedDrops.Set(due[*grant]{at: row.drop, what: row.grant})
+		return
 	}
-	st.endedDrops.Delete(due[*grant]{at: row.drop, what: row.grant})
-	row.drop = row.answersUntil
-	st.ended.Set(row)
-	st.endedDrops.Set(due[*grant]{at: row.drop, what: row.grant})
-	ks.visible--
-	st.findOldest(ks, ks.oldest+1)
+	st.forget(row)
 }
 
 // findOldest makes oldest the first visible row from token on.
@@ -190,7 +192,7 @@ func (st *step) forget(row endedLease) {
 		return
 	}
 	next := *ks
-	if next.visible > 0 && row.token >= next.oldest {
+	if next.shows(row.token) {
 		next.visible--
 		if row.token == next.oldest {
 			st.findOldest(&next, row.token+1)

@@ -37,7 +37,7 @@ func (st *step) sweep(c *sweepCmd) any {
 	}
 	eachDue(st.endedDrops, horizon, c.Max, func(g *grant) {
 		if row, ok := st.ended.Get(endedLease{lease: &lease{grant: g}}); ok {
-			st.forget(row)
+			st.retire(row)
 		}
 	})
 	return nil

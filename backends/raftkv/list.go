@@ -149,7 +149,7 @@ func (q *query) scan(s *state, f func(*lease) bool) {
 // visible tells whether an ended lease is part of its key's history.
 func (s *state) visible(l *lease) bool {
 	ks := s.key(l.ident)
-	return ks != nil && ks.visible > 0 && l.token >= ks.oldest
+	return ks != nil && ks.shows(l.token)
 }
 
 func (q *query) matches(l *lease) bool {

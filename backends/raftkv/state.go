@@ -125,10 +125,13 @@ type keyState struct {
 	present int32
 }
 
+// shows tells whether the key's history shows the ended lease with the token.
+func (ks *keyState) shows(token uint64) bool { return ks.visible > 0 && token >= ks.oldest }
+
 // endedLease is a row of the history tree.
 type endedLease struct {
 	*lease
-	drop int64 // when the row may go
+	drop int64 // when the row is looked at: it may go, or stays for the history
 }
 
 // answer is what a request id replays.
