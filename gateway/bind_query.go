@@ -37,7 +37,7 @@ func (x *exchange) takeQuery() error {
 		return contract.Invalid("query", "is not a valid query string")
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		known := slices.Contains(x.route.params, name) || (name == "timeout" && x.route.op != opNone)
+		known := slices.Contains(x.route.params, name) || (name == "timeout" && x.route.takesTimeout())
 		switch {
 		case name == "":
 			return contract.Invalid("query", "has a parameter without a name")

@@ -77,7 +77,7 @@ func TestOpenAPI_parameters(t *testing.T) {
 			}
 		}
 		want := slices.Clone(r.params)
-		if r.op != opNone {
+		if r.takesTimeout() {
 			want = append(want, "timeout")
 		}
 		slices.Sort(got)

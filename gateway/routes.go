@@ -27,6 +27,9 @@ type route struct {
 	metrics *routeMetrics
 }
 
+// takesTimeout tells whether ?timeout bounds the route: all of the versioned API.
+func (r *route) takesTimeout() bool { return !r.public }
+
 // handler is the HTTP side of a gateway.
 type handler struct {
 	service *Service

@@ -7,7 +7,9 @@ import (
 )
 
 func (h *handler) listNamespaces(x *exchange) error {
-	all := h.service.namespaces(x.r.Context(), h.service.router.sorted)
+	ctx, cancel := h.service.bound(x.r.Context(), &x.call, 0)
+	defer cancel()
+	all := h.service.namespaces(ctx, h.service.router.sorted)
 	return x.reply(&api.NamespacesReply{Namespaces: all})
 }
 
@@ -16,7 +18,9 @@ func (h *handler) getNamespace(x *exchange) error {
 	if !ok {
 		return errUnknownNamespace()
 	}
-	return x.reply(&h.service.namespaces(x.r.Context(), []*namespace{ns})[0])
+	ctx, cancel := h.service.bound(x.r.Context(), &x.call, 0)
+	defer cancel()
+	return x.reply(&h.service.namespaces(ctx, []*namespace{ns})[0])
 }
 
 // healthz tells that the process is alive. It asks nobody: a dead store is no
