@@ -57,8 +57,12 @@ func (s *Service) acquire(ctx context.Context, c *Call, r *contract.AcquireReque
 // nothing was applied. A grant, a lease that is over and a doubt are told as
 // they are.
 func interrupted(res contract.Result, err error) bool {
-	if err != nil {
-		return contract.CodeOf(err) != contract.CodeOutcomeUnknown
+	switch contract.CodeOf(err) {
+	case contract.CodeUnavailable, contract.CodeTimeout, contract.CodeClosed:
+		return true
+	case 0:
+	default:
+		return false
 	}
 	return res.Outcome == contract.OutcomeConflict
 }

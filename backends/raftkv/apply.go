@@ -2,7 +2,6 @@ package raftkv
 
 import (
 	"fmt"
-	"math"
 
 	"leased/contract"
 )
@@ -70,11 +69,7 @@ func (st *step) apply(index, term uint64, h header, body any) any {
 	case *revokeCmd:
 		return st.stamped(st.revoke(c))
 	case *awayCmd:
-		out := make([]reply, len(c.Items))
-		for i := range c.Items {
-			out[i] = st.stamped(st.away(&c.Items[i]))
-		}
-		return out
+		return st.awayAll(c)
 	case *sweepCmd:
 		return st.sweep(c)
 	case *takeoverCmd:
@@ -237,7 +232,7 @@ func (st *step) removePlace(ks *keyState, w *waiter) {
 func (st *step) atQuota(c *acquireCmd) bool {
 	over := func() bool { return c.MaxLeases > 0 && st.owner(c.Namespace, c.Owner).active >= c.MaxLeases }
 	if over() {
-		st.expireDue(math.MaxInt32)
+		st.expireOwned(c.Namespace, c.Owner)
 	}
 	return over()
 }
@@ -245,6 +240,11 @@ func (st *step) atQuota(c *acquireCmd) bool {
 // grant makes the key's new lease in ks, which the caller stores.
 func (st *step) grant(ks *keyState, c *acquireCmd, attach uint64) reply {
 	token := st.namespace(c.Namespace).floor + st.index
+	if ks.last != nil && token <= ks.last.token {
+		// No sequence of entries is known to come here; a token that does not rise
+		// would be worse than a refusal.
+		return reply{code: contract.CodeInternal, detail: "the token would not rise"}
+	}
 	if token > uint64(contract.MaxToken) {
 		return reply{code: contract.CodeInternal, detail: "the namespace has used up its tokens"}
 	}

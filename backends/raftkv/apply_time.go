@@ -48,6 +48,26 @@ func (st *step) expireDue(limit int32) {
 	eachDue(st.expiries, st.now, limit, func(id *ident) { st.expire(st.key(id)) })
 }
 
+// expireOwned ends the leases of an owner that have run out.
+func (st *step) expireOwned(ns, owner string) {
+	if d, ok := st.expiries.Min(); !ok || d.at > st.now {
+		return
+	}
+	var over []*ident
+	st.held.Ascend(&lease{grant: &grant{ident: &ident{ns: ns}, owner: owner}}, func(l *lease) bool {
+		if l.ns != ns || l.owner != owner {
+			return false
+		}
+		if l.expires <= st.now {
+			over = append(over, l.ident)
+		}
+		return true
+	})
+	for _, id := range over {
+		st.settle(id)
+	}
+}
+
 // eachDue takes up to limit entries that are due off the agenda, in order.
 func eachDue[T any](agenda *btree.BTreeG[due[T]], now int64, limit int32, do func(T)) {
 	for range limit {

@@ -137,19 +137,29 @@ func (s *state) queueOf(ks *keyState, w *waiter) contract.Queue {
 	return q
 }
 
+// awayAll ends the presence of callers at their places.
+func (st *step) awayAll(c *awayCmd) []reply {
+	// Those who would be undone leave before anything is settled: were one served
+	// in this entry and undone in it, the next in line would be granted in it too,
+	// with the same token.
+	for i := range c.Items {
+		if c.Items[i].Undo {
+			st.depart(&c.Items[i])
+		}
+	}
+	out := make([]reply, len(c.Items))
+	for i := range c.Items {
+		out[i] = st.stamped(st.away(&c.Items[i]))
+	}
+	return out
+}
+
 // away ends the presence of a caller at its place. When its turn came first, the
 // answer is the grant, or with Undo its end.
 func (st *step) away(c *awayItem) reply {
 	id := &ident{ns: c.Namespace, id: c.KeyID}
-	if c.Undo {
-		// Before anything else: were the caller served in this entry and undone in
-		// it, the next in line would be granted in it too, with the same token.
-		st.depart(c)
-		st.settle(id)
-	} else {
-		st.settle(id)
-		st.depart(c)
-	}
+	st.settle(id)
+	st.depart(c)
 	if w, ok := st.places.Get(&waiter{cmd: &acquireCmd{Scope: c.Scope}}); ok {
 		ks := st.key(w.ident)
 		return reply{outcome: contract.OutcomeConflict, lease: ks.active, queue: st.queueOf(ks, w)}
@@ -176,7 +186,7 @@ func (st *step) away(c *awayItem) reply {
 // depart marks the place that c names as away, unless its caller has returned.
 func (st *step) depart(c *awayItem) {
 	w, ok := st.places.Get(&waiter{cmd: &acquireCmd{Scope: c.Scope}})
-	if !ok || w.attach != c.Attach {
+	if !ok || w.attach == 0 || w.attach != c.Attach {
 		return
 	}
 	gone := *w

@@ -159,10 +159,11 @@ func (w *workload) next() entry {
 			Scope: w.scope(), Namespace: l.ns, Principal: "boss", RequestID: "rv", LeaseID: l.leaseID(), Reason: "why", Keep: keep,
 		})
 	case n < 90 && len(w.places) > 0:
-		p := w.places[w.rng.IntN(len(w.places))]
-		c := &awayCmd{Items: []awayItem{awayOf(p.cmd, p.attach, w.rng.IntN(2) == 0)}}
-		if q := w.places[w.rng.IntN(len(w.places))]; w.rng.IntN(2) == 0 {
-			c.Items = append(c.Items, awayOf(q.cmd, q.attach, w.rng.IntN(2) == 0))
+		// Mostly the newest places, which are the ones that are still there.
+		c := &awayCmd{}
+		for range 1 + w.rng.IntN(5) {
+			p := w.places[len(w.places)-1-w.rng.IntN(min(len(w.places), 12))]
+			c.Items = append(c.Items, awayOf(p.cmd, p.attach, w.rng.IntN(2) == 0))
 		}
 		return w.stamped(kindAway, c)
 	case n < 91:

@@ -71,6 +71,9 @@ type Engine struct {
 
 	cancel context.CancelFunc
 	done   chan struct{}
+	// readSweep is held by the read that sweeps: others that met the same due
+	// lease wait for it instead of sweeping too.
+	readSweep chan struct{}
 	// background counts commands that outlive the call that caused them.
 	background sync.WaitGroup
 
@@ -89,6 +92,7 @@ func New(o Options) *Engine {
 	e := &Engine{
 		fsm: o.FSM, proposer: o.Proposer, observer: o.Observer, log: o.Logger, mono: o.Clock, wall: o.Wall,
 		waiters: newWaiters(), cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
+		readSweep: make(chan struct{}, 1),
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -153,10 +157,22 @@ func (e *Engine) hear(b batch) {
 	}
 }
 
-func (e *Engine) leads() bool {
+func (e *Engine) leads() bool { return e.term() != 0 }
+
+// term returns the term in which this node leads, 0 when it does not.
+func (e *Engine) term() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.clock != nil
+	if e.clock == nil {
+		return 0
+	}
+	return e.clock.term
+}
+
+func (e *Engine) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
 }
 
 // leading returns the clock of the current term, waiting a little for one.

@@ -282,3 +282,29 @@ func TestFSM_AnswerOutlivesHistory(t *testing.T) {
 		t.Errorf("%d ended leases are kept after their time", n)
 	}
 }
+
+// A key that shows nothing any more is kept as long as an answer refers to one
+// of its leases, also through a snapshot.
+func TestSnapshot_AnswerOfForgottenKey(t *testing.T) {
+	d := newDriver(t)
+	first := request("k", "a", "first")
+	first.Retention = contract.Retention{Idempotency: time.Hour, HistoryPerKey: 2}
+	d.keep = first.Retention
+	d.release(d.acquire(first).lease)
+	d.keep.Idempotency = time.Minute
+	for i := range 5 {
+		r := request("k", "a", fmt.Sprintf("again-%d", i))
+		r.Retention = d.keep
+		d.release(d.acquire(r).lease)
+	}
+	d.now += int64(10 * time.Minute)
+	d.do(kindSweep, &sweepCmd{Max: 1000})
+	restored := NewFSM()
+	if err := restored.Restore(io.NopCloser(bytes.NewReader(snapshotBytes(t, d.fsm)))); err != nil {
+		t.Fatalf("restore: %v", err)
+	}
+	d.fsm = restored
+	if got := d.acquire(first); got.outcome != contract.OutcomeEndedReleased {
+		t.Errorf("replay of the first grant: %v, want ended_released", got.outcome)
+	}
+}

@@ -2,9 +2,13 @@ package raftkv
 
 import (
 	"context"
+	"time"
 
 	"leased/contract"
 )
+
+// leaveRetry is the pause before those whose leaving failed are tried again.
+const leaveRetry = 100 * time.Millisecond
 
 // leaving is a call on its way out of a queue.
 type leaving struct {
@@ -50,23 +54,48 @@ func (e *Engine) runLeaver() {
 	}
 }
 
+// leaveAll puts the batch through the log. Those who left are told at once when
+// that does not work out, and it is tried again as long as this node leads: who
+// stayed present would be served with nobody there. A new leader's first entry
+// ends all waits anyway, and an away that is repeated does nothing.
 func (e *Engine) leaveAll(batch []leaving) {
 	c := &awayCmd{Items: make([]awayItem, len(batch))}
 	for i := range batch {
 		c.Items[i] = batch[i].item
 	}
+	told := false
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for term := e.term(); ; {
+		<-pause.C
+		replies, err := e.proposeAway(c)
+		for i := range batch {
+			switch {
+			case told:
+			case err != nil:
+				batch[i].done <- answered{err: err}
+			default:
+				batch[i].done <- answered{answer: replies[i]}
+			}
+		}
+		told = true
+		if err == nil || e.term() != term || e.isClosed() {
+			return
+		}
+		pause.Reset(leaveRetry)
+	}
+}
+
+func (e *Engine) proposeAway(c *awayCmd) ([]reply, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), ownTimeout)
 	defer cancel()
 	answer, err := e.propose(ctx, kindAway, c)
+	if err != nil {
+		return nil, err
+	}
 	replies, ok := answer.([]reply)
-	if err == nil && (!ok || len(replies) != len(batch)) {
-		err = contract.Errorf(contract.CodeInternal, nil, "the log gave an answer of another kind")
+	if !ok || len(replies) != len(c.Items) {
+		return nil, contract.Errorf(contract.CodeInternal, nil, "the log gave an answer of another kind")
 	}
-	for i := range batch {
-		if err != nil {
-			batch[i].done <- answered{err: err}
-			continue
-		}
-		batch[i].done <- answered{answer: replies[i]}
-	}
+	return replies, nil
 }

@@ -100,7 +100,7 @@ func (q *query) run(ctx context.Context, s *state, now int64) (contract.ListResu
 		if seen++; seen%scanCheck == 0 && ctx.Err() != nil {
 			return false
 		}
-		if !q.matches(l) {
+		if l == nil || !q.matches(l) {
 			return true
 		}
 		if len(out.Leases) == q.limit {
@@ -120,28 +120,35 @@ func (q *query) run(ctx context.Context, s *state, now int64) (contract.ListResu
 	return out, nil
 }
 
-// scan calls f with the leases that can match, in order, from after the cursor.
+// scan calls f with the leases that can match, in order, from after the cursor,
+// and with nil for each record that cannot.
 func (q *query) scan(s *state, f func(*lease) bool) {
 	from := &ident{ns: q.Namespace}
 	var token uint64
 	if q.after != nil {
 		from.id, token = q.after.id, q.after.token
 	}
-	passed := func(l *lease) bool {
-		return q.after != nil && l.id == from.id && l.token <= token
+	look := func(l *lease) bool {
+		if l != nil && q.after != nil && l.id == from.id && l.token <= token {
+			l = nil // shown on the page before
+		}
+		return f(l)
 	}
 	switch {
 	case q.state != contract.StateActive:
 		s.ended.Ascend(endedLease{lease: &lease{grant: &grant{ident: from, token: token}}}, func(e endedLease) bool {
-			return e.ns == q.Namespace && (passed(e.lease) || !s.visible(e.lease) || f(e.lease))
+			if e.ns == q.Namespace && !s.visible(e.lease) {
+				return look(nil)
+			}
+			return e.ns == q.Namespace && look(e.lease)
 		})
 	case q.Owner != "":
 		s.held.Ascend(&lease{grant: &grant{ident: from, owner: q.Owner}}, func(l *lease) bool {
-			return l.ns == q.Namespace && l.owner == q.Owner && (passed(l) || f(l))
+			return l.ns == q.Namespace && l.owner == q.Owner && look(l)
 		})
 	default:
 		s.keys.Ascend(&keyState{ident: from}, func(ks *keyState) bool {
-			return ks.ns == q.Namespace && (ks.active == nil || passed(ks.active) || f(ks.active))
+			return ks.ns == q.Namespace && look(ks.active)
 		})
 	}
 }

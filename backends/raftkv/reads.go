@@ -31,10 +31,27 @@ func (e *Engine) read(ctx context.Context, isDue func(*state, int64) bool, f fun
 			return nil
 		}
 		e.fsm.mu.RUnlock()
-		if err := e.sweepOnce(ctx, clock); err != nil {
+		if err := e.sweepForRead(ctx, clock, isDue); err != nil {
 			return classifyRead(ctx, err)
 		}
 	}
+}
+
+// sweepForRead sweeps unless another read has done so meanwhile.
+func (e *Engine) sweepForRead(ctx context.Context, clock *leaderClock, isDue func(*state, int64) bool) error {
+	select {
+	case e.readSweep <- struct{}{}:
+		defer func() { <-e.readSweep }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	e.fsm.mu.RLock()
+	due := isDue(e.fsm.state, max(clock.now(), e.fsm.state.now))
+	e.fsm.mu.RUnlock()
+	if !due {
+		return nil
+	}
+	return e.sweepOnce(ctx, clock)
 }
 
 // dueKey tells whether the key's lease is due.

@@ -86,7 +86,7 @@ func writeState(enc *cbor.Encoder, s *state) error {
 	}); err != nil {
 		return err
 	}
-	if err := each(s.keys, func(ks *keyState) error { return enc.Encode(keyRecordOf(s, ks)) }); err != nil {
+	if err := each(s.keys, func(ks *keyState) error { return writeKey(enc, s, ks) }); err != nil {
 		return err
 	}
 	return each(s.answers, func(a answer) error { return enc.Encode(answerRecordOf(a)) })

@@ -37,8 +37,10 @@ type keyRecord struct {
 	Visible   int32
 	Oldest    uint64
 	Active    *leaseRecord
-	Ended     []endedRecord
-	Waiters   []waiterRecord
+	// So many records follow the key's: one of them all would have to be read as
+	// a whole, and a busy key has hundreds of thousands.
+	Ended   int
+	Waiters int
 }
 
 type leaseRecord struct {
@@ -181,32 +183,43 @@ func answerRecordOf(a answer) answerRecord {
 	return r
 }
 
-func keyRecordOf(s *state, ks *keyState) keyRecord {
+// writeKey writes a key, the leases of it that ended, and its queue.
+func writeKey(enc *cbor.Encoder, s *state, ks *keyState) error {
 	r := keyRecord{
 		Namespace: ks.ns, Key: partsOf(ks.key), ID: ks.id, PerKey: ks.perKey, Keep: ks.keep,
-		Visible: ks.visible, Oldest: ks.oldest,
+		Visible: ks.visible, Oldest: ks.oldest, Waiters: int(ks.places),
 	}
 	if ks.active != nil {
 		active := leaseRecordOf(ks.active)
 		r.Active = &active
 	}
-	s.ended.Ascend(endedLease{lease: &lease{grant: &grant{ident: ks.ident}}}, func(e endedLease) bool {
-		if e.compare(ks.ident) != 0 {
-			return false
-		}
-		r.Ended = append(r.Ended, endedRecordOf(e))
-		return true
-	})
-	if ks.places > 0 {
-		s.queue.Ascend(&waiter{ident: ks.ident}, func(x *waiter) bool {
-			if x.compare(ks.ident) != 0 {
+	eachEnded := func(f func(endedLease) error) error {
+		var err error
+		s.ended.Ascend(endedLease{lease: &lease{grant: &grant{ident: ks.ident}}}, func(e endedLease) bool {
+			if e.compare(ks.ident) != 0 {
 				return false
 			}
-			r.Waiters = append(r.Waiters, waiterRecord{Seq: x.seq, Attach: x.attach, Drop: x.drop, Cmd: *x.cmd})
-			return true
+			err = f(e)
+			return err == nil
 		})
+		return err
 	}
-	return r
+	_ = eachEnded(func(endedLease) error { r.Ended++; return nil })
+	if err := enc.Encode(r); err != nil {
+		return err
+	}
+	if err := eachEnded(func(e endedLease) error { return enc.Encode(endedRecordOf(e)) }); err != nil {
+		return err
+	}
+	var err error
+	s.queue.Ascend(&waiter{ident: ks.ident}, func(x *waiter) bool {
+		if x.compare(ks.ident) != 0 {
+			return false
+		}
+		err = enc.Encode(waiterRecord{Seq: x.seq, Attach: x.attach, Drop: x.drop, Cmd: *x.cmd})
+		return err == nil
+	})
+	return err
 }
 
 // reader builds a state from records.
@@ -267,8 +280,12 @@ func (r *reader) key(k *keyRecord) error {
 		return fmt.Errorf("a record of key %s is stored under the id of another key", id.key.Canonical())
 	}
 	ks := &keyState{ident: id, perKey: k.PerKey, keep: k.Keep, visible: k.Visible, oldest: k.Oldest}
-	for i := range k.Ended {
-		e, err := k.Ended[i].ended(id, r.texts)
+	for range k.Ended {
+		var record endedRecord
+		if err := r.next(&record); err != nil {
+			return err
+		}
+		e, err := record.ended(id, r.texts)
 		if err != nil {
 			return err
 		}
@@ -288,8 +305,11 @@ func (r *reader) key(k *keyRecord) error {
 		r.s.expiries.Set(due[*ident]{at: l.expires, what: id})
 		r.s.countActive(l.ns, l.owner, 1)
 	}
-	for i := range k.Waiters {
-		x := &k.Waiters[i]
+	for range k.Waiters {
+		x := new(waiterRecord)
+		if err := r.next(x); err != nil {
+			return err
+		}
 		w := &waiter{ident: id, seq: x.Seq, attach: x.Attach, drop: x.Drop, cmd: &x.Cmd}
 		r.s.queue.Set(w)
 		r.s.places.Set(w)

@@ -318,11 +318,22 @@ func (s *state) countWaiters(ns string, by int64) {
 
 // putKey stores what is known of a key, and forgets a key of which nothing is.
 func (s *state) putKey(ks *keyState) {
-	if ks.active == nil && ks.last == nil && ks.places == 0 {
+	if ks.active == nil && ks.last == nil && ks.places == 0 && !s.hasEnded(ks.ident) {
 		s.keys.Delete(ks)
 		return
 	}
 	s.keys.Set(ks)
+}
+
+// hasEnded tells whether an ended lease of the key is kept, if only for an
+// answer that refers to it.
+func (s *state) hasEnded(id *ident) bool {
+	found := false
+	s.ended.Ascend(endedLease{lease: &lease{grant: &grant{ident: id}}}, func(e endedLease) bool {
+		found = e.compare(id) == 0
+		return false
+	})
+	return found
 }
 
 // endedByToken returns the ended lease of the key with the token.

@@ -36,20 +36,21 @@ func (s *Store) acquireWaiting(ctx context.Context, r *contract.AcquireRequest, 
 	// The proposal must be seen to its end even when the caller leaves before:
 	// only its answer tells whether there is a place to leave.
 	proposed := make(chan answered, 1)
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), ownTimeout)
+	// It has no deadline of its own: the log answers in the end, and a place whose
+	// making nobody saw would be served with nobody there.
 	if !s.engine.start(func() {
-		defer cancel()
-		answer, err := s.engine.propose(own, kindAcquire, c)
+		answer, err := s.engine.propose(context.WithoutCancel(ctx), kindAcquire, c)
 		proposed <- answered{answer, err}
 	}) {
-		cancel()
-		s.engine.waiters.leave(call)
+		s.exit(call, c)
 		return contract.Result{}, contract.Errorf(contract.CodeClosed, nil, "the store is closed")
 	}
 
 	select {
 	case a := <-proposed:
 		return s.enqueued(ctx, call, c, a, over, time.Time{})
+	case <-over.C:
+		over.Reset(0) // enqueued looks at it again
 	case <-ctx.Done():
 	case <-s.closing:
 	}
@@ -77,7 +78,7 @@ func (s *Store) enqueued(
 			// The log has said whether this is a replay.
 			s.engine.waiters.take(call)
 		} else {
-			s.engine.waiters.leave(call)
+			s.exit(call, c)
 		}
 		return resultOf(a.answer, a.err)
 	}
@@ -109,16 +110,24 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 func (s *Store) turned(ctx context.Context, call *call, c *acquireCmd, t turn) (contract.Result, error) {
 	switch {
 	case t.err != nil:
-		s.engine.waiters.leave(call)
+		s.exit(call, c)
 		return contract.Result{}, t.err
 	case t.reply.outcome != contract.OutcomeAcquired:
-		s.engine.waiters.leave(call)
+		s.exit(call, c)
 	case isGone(ctx):
 		return s.depart(ctx, call, c, true, time.Now().Add(leaveTimeout))
 	default:
 		t.reply.replayed = !s.engine.waiters.takeTurn(call)
 	}
 	return t.reply.result()
+}
+
+// exit ends a call that has its answer. When it was the last one at a place that
+// another copy had made, the place is left with it.
+func (s *Store) exit(call *call, c *acquireCmd) {
+	if attach, last := s.engine.waiters.leave(call); last && attach != 0 {
+		s.engine.leave(awayOf(c, attach, true))
+	}
 }
 
 // leave ends a wait by limit. With undo nobody is there to take a grant that
@@ -137,8 +146,9 @@ func (s *Store) leave(ctx context.Context, call *call, c *acquireCmd, undo bool,
 func (s *Store) depart(ctx context.Context, call *call, c *acquireCmd, undo bool, limit time.Time) (contract.Result, error) {
 	attach, last := s.engine.waiters.leave(call)
 	if !last {
-		// A copy of this attempt is still there and keeps the place.
-		return s.refused(ctx, c)
+		// A copy of this attempt is still there and keeps the place, or has taken
+		// the grant: only ask how it stands.
+		attach, undo = 0, false
 	}
 	left := s.engine.leave(awayOf(c, attach, undo))
 	patience := time.NewTimer(time.Until(limit))
@@ -179,29 +189,6 @@ func uncertain(err error) error {
 		"the wait ended and it is not known whether the turn came first; repeat it with the same request id")
 }
 
-// refused answers a call that leaves while a copy of it stays in the queue.
-func (s *Store) refused(ctx context.Context, c *acquireCmd) (contract.Result, error) {
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
-	defer cancel()
-	out := contract.Result{Outcome: contract.OutcomeConflict}
-	err := s.engine.read(own, dueKey(c.Namespace, c.KeyID), func(st *state, now int64) {
-		ks := st.key(&ident{ns: c.Namespace, id: c.KeyID})
-		if ks == nil || ks.active == nil {
-			return
-		}
-		v := view(ks.active, now)
-		out.Lease = &v
-		out.Queue.Length = int(ks.present)
-		if w, ok := st.places.Get(&waiter{cmd: c}); ok {
-			out.Queue = st.queueOf(ks, w)
-		}
-	})
-	if err != nil {
-		return contract.Result{}, uncertain(err)
-	}
-	return out, nil
-}
-
 // abandon sees a proposal to its end whose caller has gone, and gives back the
 // place it made. A grant that came at once stays: the caller was told that the
 // outcome is unknown, and finds it under its request id.
@@ -211,7 +198,7 @@ func (s *Store) abandon(call *call, c *acquireCmd, proposed <-chan answered) {
 		a := <-proposed
 		r, ok := a.answer.(reply)
 		if a.err != nil || !ok || r.attach == 0 {
-			e.waiters.leave(call)
+			s.exit(call, c)
 			return
 		}
 		e.waiters.attached(call, r.attach)
@@ -223,6 +210,6 @@ func (s *Store) abandon(call *call, c *acquireCmd, proposed <-chan answered) {
 			e.log.Warn("raftkv: a waiter that had gone could not leave its queue", "err", a.err)
 		}
 	}) {
-		e.waiters.leave(call)
+		s.exit(call, c)
 	}
 }
