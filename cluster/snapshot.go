@@ -21,6 +21,10 @@ const (
 	// snapshotRetry is the pause after a failed one: writing a large state again
 	// each second would help a full disk least of all.
 	snapshotRetry = 10 * time.Second
+	// maxEntries bounds the log however large the state is: its file is mapped
+	// into memory, and half a million entries were half a gigabyte of it.
+	maxEntries = 131072
+
 	// costShare: a snapshot writes the whole state, so the more records there are
 	// the more commands it has to be worth. With a half, a command pays for at
 	// most two records written; with a quarter, snapshots took 9 % of the processor
@@ -37,7 +41,7 @@ type SnapshotConfig struct {
 	// Entries is how many entries make a snapshot due; 0 means 8,192. If the FSM
 	// has a method SnapshotCost() int, which tells how many records its state has
 	// and may be called at any time from any goroutine, then half of that
-	// when it is more. Afterwards this many entries, and at least 128, are kept
+	// when it is more, up to 131,072. Afterwards this many entries, and at least 128, are kept
 	// below the snapshot.
 	Entries int
 	// Interval is after how long a snapshot is due if anything was applied; 0
@@ -129,7 +133,7 @@ func (s *snapshotter) due(now time.Time) bool {
 }
 
 func (s *snapshotter) threshold() uint64 {
-	return uint64(max(s.cfg.Entries, s.cost()/costShare))
+	return uint64(max(s.cfg.Entries, min(s.cost()/costShare, maxEntries)))
 }
 
 func (s *snapshotter) snapshot() error {
