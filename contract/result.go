@@ -83,7 +83,7 @@ type Queue struct {
 	// there.
 	Length int
 	// Position is the caller's own place, 1 for the next to be served; 0 when it
-	// has none.
+	// has none, or one so far back that the store does not count it.
 	Position int
 }
 

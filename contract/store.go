@@ -64,7 +64,8 @@ type Store interface {
 	//
 	// OutcomeQuotaExceeded when the owner has Limits.LeasesPerOwner active
 	// leases, or when the request would have to wait and the key has
-	// Limits.WaitersPerKey places. CodeInternal when the token space is used up
+	// Limits.WaitersPerKey places. The owner's quota is told before a conflict, and
+	// to a waiter at its turn. CodeInternal when the token space is used up
 	// or the key's record is corrupt: nothing is granted over it.
 	Acquire(ctx context.Context, r *AcquireRequest) (Result, error)
 
