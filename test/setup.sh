@@ -18,6 +18,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # findings of the new version fixed in the same commit.
 readonly lint_module=github.com/golangci/golangci-lint/v2
 readonly lint_version=v2.15.0
+# The etcd server is pinned in test/etcdserver/go.mod.
+readonly etcd_module=test/etcdserver
 readonly tools=bin/tools
 
 step() { printf 'setup: %s\n' "$*"; }
@@ -82,11 +84,75 @@ get_linter() {
     : >"$stamp"
 }
 
+have_valkey() {
+    command -v valkey-server >/dev/null && command -v valkey-sentinel >/dev/null &&
+        valkey-server --version | grep -q ' v=[89]\.'
+}
+
+# apt_mirror prints the first mirror that the machine's own sources name for
+# Debian itself, in either of the two formats of sources.
+apt_mirror() {
+    local file
+    for file in /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+        [ -r "$file" ] || continue
+        awk -v release="$1" '
+            /^URIs:/ { uri = $2 }
+            /^Suites:/ { for (i = 2; i <= NF; i++) if ($i == release) found = 1 }
+            /^$/ { if (found && uri) exit; uri = ""; found = 0 }
+            $1 == "deb" {
+                for (i = 2; i < NF; i++) if ($i ~ /^http/ && $(i + 1) == release) { uri = $i; found = 1; exit }
+            }
+            END { if (found && uri) print uri }' "$file"
+    done | head -n 1
+}
+
+# get_valkey installs Valkey 8 or later: from Debian 13 as it is, from Debian
+# 12's backports, which the machine's own mirror has.
+get_valkey() {
+    if have_valkey; then
+        return
+    fi
+    need_command apt-get "install valkey-server and valkey-sentinel 8 or later yourself"
+    [ "$(id -u)" = 0 ] || die "valkey-server 8 or later is not installed: install it and valkey-sentinel, or run $0 as root once"
+    step "installing valkey-server"
+    apt-get update -qq >/dev/null
+    local from=()
+    if ! apt-cache policy valkey-server | grep -q 'Candidate: [89]\.'; then
+        local release mirror
+        release=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:?}")
+        mirror=$(apt_mirror "$release")
+        [ -n "$mirror" ] || die "no source of packages for $release in /etc/apt: install valkey-server 8 or later yourself"
+        printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s-backports main\n' \
+            "$mirror" "$release" >/etc/apt/sources.list.d/leased-backports.list
+        apt-get update -qq >/dev/null
+        from=(-t "$release-backports")
+    fi
+    # RUNLEVEL=1 keeps the package from starting its services.
+    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${from[@]}" \
+        valkey-server valkey-sentinel valkey-tools >/dev/null
+    have_valkey || die "the installed valkey-server is older than 8: $(valkey-server --version)"
+}
+
+get_etcd() {
+    local stamp
+    stamp=$tools/etcd.$(cat "$etcd_module"/go.mod "$etcd_module"/go.sum "$etcd_module"/main.go | cksum | cut -d ' ' -f 1)-$(go env GOVERSION)
+    if [ -x "$tools/etcd" ] && [ -e "$stamp" ]; then
+        return
+    fi
+    step "building the etcd server (about two minutes the first time)"
+    rm -f "$tools"/etcd "$tools"/etcd.*
+    mkdir -p "$tools"
+    (cd "$etcd_module" && GOFLAGS='' CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$OLDPWD/$tools/etcd" .)
+    : >"$stamp"
+}
+
 setup_test() {
     need_go
     need_command git "tests and the build ask it about the checkout"
     need_race_detector
     get_modules
+    get_valkey
+    get_etcd
 }
 
 setup_lint() {
