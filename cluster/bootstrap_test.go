@@ -28,11 +28,11 @@ func TestOpen_firstStartCutShort(t *testing.T) {
 		"the identity": {func(f *folder) { f.write(identityFile, unfounded) }, "kept"},
 		"an empty log": {func(f *folder) {
 			f.write(identityFile, unfounded)
-			f.write(logFile, "")
+			f.write(filepath.Join(logDir, logMetaFile), "")
 		}, "kept"},
 		"a part of a log": {func(f *folder) {
 			f.write(identityFile, unfounded)
-			f.write(logFile, string(make([]byte, 4096)))
+			f.write(filepath.Join(logDir, logMetaFile), string(make([]byte, 4096)))
 		}, "kept"},
 		"a log without anything": {func(f *folder) {
 			f.write(identityFile, unfounded)

@@ -22,8 +22,8 @@
 //     caller's allow-list mean that it may still be applied.
 //   - A term is reported by Leadership only after the entries of all earlier
 //     terms were applied to the FSM.
-//   - An entry that the log, raft-boltdb, cannot give back whole is never applied.
-//     Damage that still decodes is not noticed: DESIGN.md, Failures.
+//   - An entry that the log cannot give back as it was stored is never applied,
+//     see DESIGN.md, Failures.
 //   - Nothing but this package's process touches the node's folder: a lock held
 //     for the life of the node guards everything in it.
 //   - A folder is one node of one cluster for ever: another node id is refused,

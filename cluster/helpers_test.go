@@ -184,7 +184,7 @@ func (f *folder) path(name string) string {
 
 func (f *folder) remove(name string) {
 	f.t.Helper()
-	if err := os.Remove(f.path(name)); err != nil {
+	if err := os.RemoveAll(f.path(name)); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -210,7 +210,7 @@ func (f *folder) write(name, content string) {
 // writeLog creates a log with what fill puts there.
 func (f *folder) writeLog(fill func(*logStore) error) {
 	f.t.Helper()
-	store, err := openLog(f.path(logFile))
+	store, err := openLog(f.path(logDir), newRaftLogger(testLogger(f.t)))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -1,9 +1,11 @@
 package cluster
 
 import (
-	"encoding/binary"
+	"bytes"
 	"errors"
 	"fmt"
+	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,11 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
-// storeEntries fills the log at path with commands 1 to n.
+// storeEntries fills an empty log with commands 1 to n.
 func storeEntries(t *testing.T, s *logStore, n uint64) {
 	t.Helper()
 	var entries []*raft.Log
@@ -27,122 +27,106 @@ func storeEntries(t *testing.T, s *logStore, n uint64) {
 	}
 }
 
-func openTestLog(t *testing.T, path string) *logStore {
+func openTestLog(t *testing.T, dir string) *logStore {
 	t.Helper()
-	s, err := openLog(path)
+	s, err := openLog(dir, newRaftLogger(testLogger(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { _ = s.Close() }) // most tests have closed it
 	return s
 }
 
-// updateFile changes a log file behind raft-boltdb's back, while it is closed.
-func updateFile(t *testing.T, path string, change func(entries *bbolt.Bucket) error) {
+// logSegment returns the only segment of the log in dir.
+func logSegment(t *testing.T, dir string) string {
 	t.Helper()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: logLockWait, NoFreelistSync: true})
+	paths, err := filepath.Glob(filepath.Join(dir, "*"+segmentSuffix))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("segments in %s = %q, %v; want one", dir, paths, err)
+	}
+	return paths[0]
+}
+
+// changeSegment changes the only segment of the log in dir behind raft-wal's
+// back, while it is closed.
+func changeSegment(t *testing.T, dir string, change func(content []byte)) {
+	t.Helper()
+	path := logSegment(t, dir)
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error { return change(tx.Bucket([]byte("logs"))) })
-	if err := errors.Join(err, db.Close()); err != nil {
+	change(content)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func entryKey(index uint64) []byte {
-	return binary.BigEndian.AppendUint64(nil, index)
-}
-
-// fileContent returns the first and the last index in a closed log file, how many
-// entries it has, and how many transactions were written to it.
-func fileContent(t *testing.T, path string) (bounds [3]uint64, transactions int) {
-	t.Helper()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: logLockWait, ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.View(func(tx *bbolt.Tx) error {
-		transactions = tx.ID()
-		return tx.Bucket([]byte("logs")).ForEach(func(k, _ []byte) error {
-			index := binary.BigEndian.Uint64(k)
-			if bounds[2] == 0 {
-				bounds[0] = index
-			}
-			bounds[1] = index
-			bounds[2]++
-			return nil
-		})
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return bounds, transactions
-}
-
-// TestLogStore_DeleteRange: what is deleted, and in how many transactions, because
-// a crash can fall between two of them. At the old end that leaves a shorter log,
-// anywhere else a hole.
+// TestLogStore_DeleteRange: raft deletes at either end, and what is left after a
+// restart has no hole.
 func TestLogStore_DeleteRange(t *testing.T) {
-	const n = 3*deletePiece + 17
+	const n = 100
 	tests := map[string]struct {
-		first, last  uint64
-		want         [3]uint64
-		transactions int
+		first, last         uint64
+		wantFirst, wantLast uint64
+		refused             bool
 	}{
-		"one old entry":          {1, 1, [3]uint64{2, n, n - 1}, 1},
-		"old, one piece exactly": {1, deletePiece, [3]uint64{deletePiece + 1, n, n - deletePiece}, 1},
-		"old, one more":          {1, deletePiece + 1, [3]uint64{deletePiece + 2, n, n - deletePiece - 1}, 2},
-		"old, from before":       {0, 10, [3]uint64{11, n, n - 10}, 1},
-		"all":                    {1, n, [3]uint64{}, 4},
-		"all and more":           {0, 1<<64 - 1, [3]uint64{}, 4},
-		"new":                    {10, n, [3]uint64{1, 9, 9}, 1},
-		"new and more":           {n, 1 << 63, [3]uint64{1, n - 1, n - 1}, 1},
-		"in the middle":          {10, 2*deletePiece + 9, [3]uint64{1, n, n - 2*deletePiece}, 1},
-		"beyond the last":        {n + 1, n + 10, [3]uint64{1, n, n}, 1},
-		"before the first":       {0, 0, [3]uint64{1, n, n}, 0},
+		"one old entry":    {first: 1, last: 1, wantFirst: 2, wantLast: n},
+		"old, from before": {first: 0, last: 10, wantFirst: 11, wantLast: n},
+		"all":              {first: 1, last: n},
+		"all and more":     {first: 0, last: math.MaxUint64 - 1},
+		"new":              {first: 10, last: n, wantFirst: 1, wantLast: 9},
+		"new and more":     {first: n, last: 1 << 63, wantFirst: 1, wantLast: n - 1},
+		"in the middle":    {first: 10, last: 20, wantFirst: 1, wantLast: n, refused: true},
+		"beyond the last":  {first: n + 1, last: n + 10, wantFirst: 1, wantLast: n},
+		"before the first": {first: 0, last: 0, wantFirst: 1, wantLast: n},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), logFile)
-			s := openTestLog(t, path)
+			dir := filepath.Join(t.TempDir(), logDir)
+			s := openTestLog(t, dir)
 			storeEntries(t, s, n)
+			if err := s.DeleteRange(test.first, test.last); (err != nil) != test.refused {
+				t.Fatalf("DeleteRange = %v, want refused: %t", err, test.refused)
+			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			_, before := fileContent(t, path)
-			s = openTestLog(t, path)
-			if err := errors.Join(s.DeleteRange(test.first, test.last), s.Close()); err != nil {
+			s = openTestLog(t, dir)
+			first, errFirst := s.FirstIndex()
+			last, errLast := s.LastIndex()
+			if err := errors.Join(errFirst, errLast); err != nil {
 				t.Fatal(err)
 			}
-			got, after := fileContent(t, path)
-			if got != test.want {
-				t.Errorf("first, last and number of entries = %v, want %v", got, test.want)
+			if first != test.wantFirst || last != test.wantLast {
+				t.Errorf("after reopening the log has %d to %d, want %d to %d", first, last, test.wantFirst, test.wantLast)
 			}
-			// Opening writes one of its own.
-			if got := after - before - 1; got != test.transactions {
-				t.Errorf("transactions = %d, want %d", got, test.transactions)
+			for i := uint64(1); i <= n; i++ {
+				err := s.GetLog(i, new(raft.Log))
+				if want := test.wantFirst <= i && i <= test.wantLast; want != (err == nil) {
+					t.Errorf("GetLog(%d) = %v, want an entry: %t", i, err, want)
+				}
 			}
 		})
 	}
 }
 
 func TestLogStore_DeleteRange_empty(t *testing.T) {
-	s := openTestLog(t, filepath.Join(t.TempDir(), logFile))
-	if err := s.DeleteRange(0, 1<<64-1); err != nil {
+	s := openTestLog(t, filepath.Join(t.TempDir(), logDir))
+	if err := s.DeleteRange(0, math.MaxUint64-1); err != nil {
 		t.Errorf("DeleteRange of an empty log = %v", err)
 	}
 }
 
-// TestLogStore_roundTrip: the library's codec keeps each field that raft uses, its
-// words for what is missing are the ones that raft compares, and nothing of the
-// caller's memory is kept.
+// TestLogStore_roundTrip: each field that raft uses is kept, what is missing is
+// said in the words that raft compares, and nothing of the caller's memory is
+// kept.
 func TestLogStore_roundTrip(t *testing.T) {
-	path := filepath.Join(t.TempDir(), logFile)
-	s := openTestLog(t, path)
+	dir := filepath.Join(t.TempDir(), logDir)
+	s := openTestLog(t, dir)
 	data := []byte("acquire")
 	want := raft.Log{
-		Index: 1<<63 + 7, Term: 1<<63 + 3, Type: raft.LogConfiguration, Data: []byte("acquire"),
+		Index: 1<<52 + 7, Term: 1<<63 + 3, Type: raft.LogConfiguration, Data: []byte("acquire"),
 		Extensions: []byte("ext"), AppendedAt: time.Unix(1700000000, 123456789).UTC(),
 	}
 	stored := want
@@ -151,14 +135,14 @@ func TestLogStore_roundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(data)
-	if _, err := s.GetUint64([]byte("term")); err == nil || err.Error() != "not found" {
-		t.Errorf("GetUint64 of a missing value = %v; raft asks for the text %q", err, "not found")
+	if got, err := s.GetUint64([]byte("term")); got != 0 || err != nil {
+		t.Errorf("GetUint64 of a missing value = %d, %v, want 0", got, err)
 	}
 	if err := errors.Join(s.SetUint64([]byte("term"), 1<<63), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 
-	s = openTestLog(t, path)
+	s = openTestLog(t, dir)
 	var got raft.Log
 	if err := s.GetLog(want.Index, &got); err != nil {
 		t.Fatal(err)
@@ -174,56 +158,49 @@ func TestLogStore_roundTrip(t *testing.T) {
 	}
 }
 
-func TestOpenLog_inUse(t *testing.T) {
-	path := filepath.Join(t.TempDir(), logFile)
-	openTestLog(t, path)
-	if _, err := openLog(path); !errors.Is(err, bbolterrors.ErrTimeout) || !strings.Contains(err.Error(), path) {
-		t.Errorf("second openLog = %v, want %v and the path", err, bbolterrors.ErrTimeout)
-	}
-}
-
 // TestOpen_damagedLog: raft panics when it cannot read an entry at its start,
 // and the panic does not say what to do.
 func TestOpen_damagedLog(t *testing.T) {
 	tests := map[string]struct {
-		damage func(entries *bbolt.Bucket) error
+		damage func(segment []byte)
 		want   string
 	}{
-		"an entry that is none": {
-			func(b *bbolt.Bucket) error { return b.Put(entryKey(4), []byte("\xc1garbage")) },
-			"log.db: index 4: entry cannot be read",
+		"a flipped bit in an entry": {
+			func(b []byte) { b[bytes.Index(b, []byte("bravo"))] ^= 1 },
+			"log: index 5: entry cannot be read: its checksum does not match",
 		},
-		"an empty entry": {
-			func(b *bbolt.Bucket) error { return b.Put(entryKey(4), nil) },
-			"log.db: index 4: entry cannot be read",
+		"a flipped bit in its checksum": {
+			func(b []byte) { b[bytes.Index(b, []byte("bravo"))+len("bravo")+1] ^= 1 },
+			"log: index 5: entry cannot be read: its checksum does not match",
 		},
-		"a cut entry": {
-			func(b *bbolt.Bucket) error {
-				whole := b.Get(entryKey(4))
-				return b.Put(entryKey(4), append([]byte{}, whole[:len(whole)/2]...))
+		"a length that nothing has": {
+			func(b []byte) {
+				copy(b[bytes.Index(b, []byte("bravo"))-1:], "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")
 			},
-			"log.db: index 4: entry cannot be read",
+			"log: index 5: entry cannot be read: decode: ",
 		},
 		"another index's entry": {
-			func(b *bbolt.Bucket) error { return b.Put(entryKey(4), append([]byte{}, b.Get(entryKey(5))...)) },
-			"log.db: index 4: entry cannot be read: it is entry 5",
+			func(b []byte) {
+				// Before the data: index, term, type and length, a byte each. Behind it:
+				// the extensions' length, the checksum, and the time in 15 bytes.
+				five, six := bytes.Index(b, []byte("bravo")), bytes.Index(b, []byte("delta"))
+				const start, end = 4, 5 + 1 + checksumSize + 15
+				copy(b[five-start:five+end], b[six-start:six+end])
+			},
+			"log: index 5: entry cannot be read: it is entry 6",
 		},
-		"the last entry": {
-			func(b *bbolt.Bucket) error { return b.Put(entryKey(6), []byte("\xc1garbage")) },
-			"log.db: index 6: entry cannot be read",
-		},
-		"a hole": {
-			func(b *bbolt.Bucket) error { return b.Delete(entryKey(4)) },
-			"the log is damaged: log not found; restore the directory from a backup",
+		"another segment's name": {
+			func(b []byte) { b[8] ^= 1 },
+			"open the log",
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			cfg := testConfig(t.TempDir())
 			n := lead(t, cfg, new(ledger))
-			propose(t, n, "a", "b", "c") // entries 4 to 6
+			propose(t, n, "alpha", "bravo", "delta", "gamma") // entries 4 to 7
 			stop(t, n)
-			updateFile(t, (&folder{t, cfg}).path(logFile), test.damage)
+			changeSegment(t, (&folder{t, cfg}).path(logDir), test.damage)
 			_, err := Open(testContext(t), cfg, new(ledger))
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("Open = %v, want an error with %q", err, test.want)
@@ -236,18 +213,43 @@ func TestOpen_damagedLog(t *testing.T) {
 	}
 }
 
+// TestOpen_tornLog: a write that a crash cut short was not acknowledged, and is
+// not there.
+func TestOpen_tornLog(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	n := lead(t, cfg, new(ledger))
+	propose(t, n, "alpha", "bravo")
+	stop(t, n)
+	changeSegment(t, (&folder{t, cfg}).path(logDir), func(b []byte) {
+		clear(b[bytes.Index(b, []byte("bravo"))+2:])
+	})
+	fsm := new(ledger)
+	n = lead(t, cfg, fsm)
+	propose(t, n, "delta")
+	stop(t, n)
+	if diff := cmp.Diff([]string{"alpha", "delta"}, fsm.content()); diff != "" {
+		t.Errorf("after a torn write (-want +got):\n%s", diff)
+	}
+}
+
+// TestLogStore_size: entries below a snapshot give their segments back.
 func TestLogStore_size(t *testing.T) {
-	s := openTestLog(t, filepath.Join(t.TempDir(), logFile))
-	storeEntries(t, s, 5000)
-	full, freeBefore := s.size()
-	if err := s.DeleteRange(1, 4900); err != nil {
+	s := openTestLog(t, filepath.Join(t.TempDir(), logDir))
+	empty := s.size()
+	const each, n = 1 << 20, 160
+	for i := uint64(1); i <= n; i++ {
+		if err := s.StoreLog(&raft.Log{Index: i, Term: 1, Data: make([]byte, each)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := s.size()
+	if full < n*each {
+		t.Errorf("size with %d MiB of entries = %d", n, full)
+	}
+	if err := s.DeleteRange(1, n-1); err != nil {
 		t.Fatal(err)
 	}
-	file, free := s.size()
-	if file != full || file < 5000*50 {
-		t.Errorf("file size = %d, then %d after deleting: want both equal and above %d", full, file, 5000*50)
-	}
-	if free < freeBefore+4000*50 {
-		t.Errorf("free = %d, then %d after deleting 4900 entries", freeBefore, free)
+	if got := s.size(); got > empty+each {
+		t.Errorf("size = %d empty, %d full and %d after deleting all but one entry", empty, full, got)
 	}
 }

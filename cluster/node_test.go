@@ -130,11 +130,22 @@ func TestOpen_refusals(t *testing.T) {
 			`belongs to node "n1", not to "n2": set node.id to "n1"`,
 		},
 		"no log": {
-			func(f *folder) { f.remove(logFile) },
+			func(f *folder) { f.remove(logDir) },
+			"is gone: restore the directory from a backup",
+		},
+		"no list of the log's segments": {
+			func(f *folder) { f.remove(filepath.Join(logDir, logMetaFile)) },
+			"is gone: restore the directory from a backup",
+		},
+		"no segment of the log": {
+			func(f *folder) {
+				segment := logSegment(f.t, f.path(logDir))
+				f.remove(filepath.Join(logDir, filepath.Base(segment)))
+			},
 			"is gone: restore the directory from a backup",
 		},
 		"an empty log": {
-			func(f *folder) { f.truncate(logFile) },
+			func(f *folder) { f.truncate(filepath.Join(logDir, logMetaFile)) },
 			"is empty: restore the directory from a backup",
 		},
 		"no identity": {
@@ -170,8 +181,8 @@ func TestOpen_refusals(t *testing.T) {
 			"data after the identity",
 		},
 		"a log that is something else": {
-			func(f *folder) { f.write(logFile, strings.Repeat("not a log ", 10_000)) },
-			"log.db: invalid database",
+			func(f *folder) { f.write(filepath.Join(logDir, logMetaFile), strings.Repeat("not a log ", 10_000)) },
+			"open the log",
 		},
 	}
 	for name, test := range tests {
@@ -248,7 +259,7 @@ func TestOpen_permissions(t *testing.T) {
 	for path, want := range map[string]os.FileMode{
 		"":                                      0o700,
 		raftDir:                                 0o700,
-		filepath.Join(raftDir, logFile):         0o600,
+		filepath.Join(raftDir, logDir):          0o700,
 		filepath.Join(raftDir, identityFile):    0o600,
 		filepath.Join(raftDir, lockFile):        0o600,
 		filepath.Join("..", "data", "raft", ""): 0o700,
@@ -279,7 +290,7 @@ func TestNode_Status(t *testing.T) {
 		// configuration, no-op, barrier, a, b
 		LastIndex: 5, CommitIndex: 5, AppliedIndex: 5,
 		SnapshotIndex: 5, SnapshotTime: got.SnapshotTime,
-		LogBytes: got.LogBytes, LogFreeBytes: got.LogFreeBytes,
+		LogBytes: got.LogBytes,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)

@@ -33,13 +33,11 @@ type Status struct {
 	SnapshotIndex uint64
 	SnapshotTime  time.Time
 
-	// LogBytes is the size of the log file, 0 when it cannot be asked.
-	// LogFreeBytes is how much of it will be used again before it grows.
-	LogBytes     int64
-	LogFreeBytes int64
+	// LogBytes is how much of the disk the log has, 0 when it cannot be asked.
+	LogBytes int64
 }
 
-// Status returns what the node knows now. It costs one stat of the log file and
+// Status returns what the node knows now. It costs one look at the log's folder and
 // waits for nothing. It also answers after Close.
 func (n *Node) Status() Status {
 	s := Status{
@@ -56,6 +54,6 @@ func (n *Node) Status() Status {
 	address, id := n.raft.LeaderWithID()
 	s.LeaderID, s.LeaderAddress = string(id), string(address)
 	s.SnapshotIndex, s.SnapshotTime = n.storage.snapshots.latest()
-	s.LogBytes, s.LogFreeBytes = n.storage.log.size()
+	s.LogBytes = n.storage.log.size()
 	return s
 }

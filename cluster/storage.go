@@ -18,7 +18,7 @@ const (
 	raftDir      = "raft"
 	lockFile     = "lock"
 	identityFile = "identity.json"
-	logFile      = "log.db"
+	logDir       = "log"
 	snapshotDir  = "snapshots" // the name that raft's file snapshot store uses
 	tempSuffix   = ".tmp"      // and the suffix of its unfinished snapshots
 
@@ -64,7 +64,7 @@ func openStorage(ctx context.Context, cfg Config, logger *raftLogger, undo *clea
 	if err := s.removeLeftovers(); err != nil {
 		return nil, err
 	}
-	if s.log, err = openLog(s.path(logFile)); err != nil {
+	if s.log, err = openLog(s.path(logDir), logger); err != nil {
 		return nil, err
 	}
 	undo.push("log", s.log.Close)
@@ -78,7 +78,7 @@ func openStorage(ctx context.Context, cfg Config, logger *raftLogger, undo *clea
 	if s.snapshots, err = newSnapshotStore(files, s.path(snapshotDir)); err != nil {
 		return nil, err
 	}
-	// The names of the log and of the snapshot folder must survive a power cut.
+	// The names of the log's folder and of the snapshot folder must survive a power cut.
 	if err := syncDir(s.dir); err != nil {
 		return nil, err
 	}
@@ -102,12 +102,12 @@ func (s *storage) identify(nodeID string) error {
 	if err != nil {
 		return err
 	}
-	logExists, err := exists(s.path(logFile))
+	log, err := filepath.Glob(filepath.Join(s.path(logDir), "*"))
 	if err != nil {
 		return err
 	}
 	switch {
-	case id == nil && logExists:
+	case id == nil && len(log) > 0:
 		// The identity is written first, so no crash does this.
 		return fmt.Errorf("%s has a log but %s is missing: restore it from a backup, or start with an empty data directory", s.dir, path)
 	case id == nil, !id.Founded && id.NodeID != nodeID:
@@ -119,9 +119,10 @@ func (s *storage) identify(nodeID string) error {
 	case id.NodeID != nodeID:
 		return fmt.Errorf("%s belongs to node %q, not to %q: set node.id to %q, or give node %q a data directory of its own",
 			s.dataDir, id.NodeID, nodeID, id.NodeID, nodeID)
-	case id.Founded && !logExists:
+	case id.Founded && !wholeLog(log):
+		// raft-wal takes a missing file for one that it did not get to create.
 		return fmt.Errorf("%s belongs to node %q but its log %s is gone: restore the directory from a backup; "+
-			"starting with an empty one would issue fencing tokens a second time", s.dataDir, id.NodeID, s.path(logFile))
+			"starting with an empty one would issue fencing tokens a second time", s.dataDir, id.NodeID, s.path(logDir))
 	}
 	s.id = id
 	return nil
@@ -155,16 +156,19 @@ func (s *storage) removeLeftovers() error {
 	if s.id.Founded {
 		return nil
 	}
-	if err := os.Remove(s.path(logFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.RemoveAll(s.path(logDir)); err != nil {
 		return err
 	}
 	return syncDir(s.dir)
 }
 
-func exists(path string) (bool, error) {
-	_, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+// wholeLog reports whether the files of a log have both parts: the list of its
+// segments, and a segment.
+func wholeLog(files []string) bool {
+	var meta, segment bool
+	for _, path := range files {
+		meta = meta || filepath.Base(path) == logMetaFile
+		segment = segment || filepath.Ext(path) == segmentSuffix
 	}
-	return err == nil, err
+	return meta && segment
 }

@@ -88,7 +88,7 @@ func TestArrows_broken(t *testing.T) {
 		"raftkv and raft":           {"backends/raftkv/fsm.go", []string{"leased/contract", "github.com/hashicorp/raft"}, nil},
 		"raftkv's tests run a node": {"backends/raftkv/store_test.go", []string{"leased/cluster", "leased/cluster/clustertest"}, nil},
 		"raftkv knows cluster":      {"backends/raftkv/store.go", []string{"leased/cluster"}, []string{"backends/raftkv/store.go:3: backends/raftkv imports leased/cluster: " + raftkvWhy}},
-		"cluster and raft":          {"cluster/node.go", []string{"leased/contract", "github.com/hashicorp/raft-boltdb/v2"}, nil},
+		"cluster and raft":          {"cluster/node.go", []string{"leased/contract", "github.com/hashicorp/raft-wal"}, nil},
 		"cluster knows raftkv":      {"cluster/node.go", []string{"leased/backends/raftkv"}, []string{"cluster/node.go:3: cluster imports leased/backends/raftkv: " + clusterWhy}},
 		"cluster's tests too":       {"cluster/node_test.go", []string{"leased/backends/raftkv"}, []string{"cluster/node_test.go:3: cluster imports leased/backends/raftkv: " + clusterWhy}},
 		"cluster knows the gateway": {"cluster/forward.go", []string{"leased/gateway"}, []string{"cluster/forward.go:3: cluster imports leased/gateway: " + clusterWhy}},

@@ -75,11 +75,11 @@ func testSupport() []string {
 }
 
 // families returns the vendor packages that tie code to one technology, as
-// prefixes of import paths: raft-boltdb belongs to raft.
+// prefixes of import paths: raft-wal belongs to raft.
 func families() map[string][]string {
 	return map[string][]string{
 		"gin":    {"github.com/gin-gonic/", "github.com/gin-contrib/"},
-		"raft":   {"github.com/hashicorp/raft", "go.etcd.io/bbolt", "github.com/boltdb/bolt"},
+		"raft":   {"github.com/hashicorp/raft", "go.etcd.io/bbolt"},
 		"valkey": {"github.com/valkey-io/", "github.com/redis/"},
 		"etcd":   {"go.etcd.io/etcd/"},
 	}

@@ -93,7 +93,7 @@ func newDisk(t *testing.T, dir string) *disk {
 
 func (d *disk) sync(t *testing.T) time.Duration {
 	t.Helper()
-	// Within 1 MiB, so that the file does not grow: bbolt rewrites pages too.
+	// Within 1 MiB, so that the file does not grow: the log's segments do not either.
 	if _, err := d.file.WriteAt(d.page, time.Now().UnixNano()%256*4096); err != nil {
 		t.Fatal(err)
 	}
