@@ -1,8 +1,8 @@
 package contracttest
 
 import (
+	"context"
 	"fmt"
-	"sync/atomic"
 
 	"leased/contract"
 )
@@ -35,21 +35,25 @@ func (s sight) String() string {
 func readsNeverGoBack(e *Env) {
 	a, b := e.pair()
 	key := e.key("busy")
-	const grants, least = 40, 200
-	var over atomic.Bool
-	var looks atomic.Int64 // a fast store is done before its readers have begun
+	// The writer lets some reads pass after each grant: a fast store would else be
+	// done before its readers have begun, or a slow machine let them all read
+	// between the same two writes.
+	const grants, looks = 40, 10
+	ctx, stop := context.WithCancel(e.Context())
+	defer stop()
+	seen := make(chan struct{}, looks/2)
 	e.race(5, func(i int) {
+		defer stop()
 		if i == 0 {
-			defer over.Store(true)
-			for n := 0; n < grants || looks.Load() < least && !e.Failed(); n++ {
-				if !e.comeAndGo(pick(n, a, b), pick(n/2, a, b), key) {
+			for n := range grants {
+				if !e.comeAndGo(pick(n, a, b), pick(n/2, a, b), key) || !receive(ctx, seen, looks) {
 					return
 				}
 			}
 			return
 		}
 		var last sight
-		for n := i; !over.Load(); n++ {
+		for n := i; ctx.Err() == nil; n++ {
 			now, err := e.look(pick(n, a, b), n/2, key)
 			if err != nil {
 				e.Errorf("reader %d: got error %v", i, err)
@@ -60,9 +64,24 @@ func readsNeverGoBack(e *Env) {
 				return
 			}
 			last = now
-			looks.Add(1)
+			select {
+			case seen <- struct{}{}:
+			default:
+			}
 		}
 	})
+}
+
+// receive takes n signals. It reports false if ctx ends before.
+func receive(ctx context.Context, signals <-chan struct{}, n int) bool {
+	for range n {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 // comeAndGo grants the key and releases it. It runs beside the rule.
