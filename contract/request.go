@@ -28,7 +28,7 @@ type Retention struct {
 // Limits are the namespace's quotas; zero means unlimited.
 type Limits struct {
 	LeasesPerOwner int // active leases of one owner in the namespace
-	WaitersPerKey  int // places in the queue of one key, kept ones included
+	WaitersPerKey  int // callers that wait for one key; away ones do not count
 }
 
 // AcquireRequest asks for the key.

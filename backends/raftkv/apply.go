@@ -220,7 +220,7 @@ func (st *step) removePlace(ks *keyState, w *waiter) {
 	st.places.Delete(w)
 	ks.places--
 	if w.attach == 0 {
-		st.placeDrops.Delete(due[contract.Scope]{at: w.drop, what: w.cmd.Scope})
+		st.forgetAway(w)
 		return
 	}
 	ks.present--

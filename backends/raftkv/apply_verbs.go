@@ -28,18 +28,29 @@ func (st *step) acquire(c *acquireCmd) reply {
 	if !c.Wait {
 		return reply{outcome: contract.OutcomeConflict, lease: ks.active, queue: contract.Queue{Length: int(ks.present)}}
 	}
-	if c.MaxWaiters > 0 && int64(ks.places) >= c.MaxWaiters {
+	if c.MaxWaiters > 0 && int64(ks.present) >= c.MaxWaiters {
 		return reply{outcome: contract.OutcomeQuotaExceeded, limit: "waiters_per_key"}
+	}
+	next := *ks
+	if c.MaxWaiters > 0 && int64(ks.places) >= c.MaxWaiters {
+		st.giveWay(&next)
 	}
 	w := &waiter{ident: ks.ident, seq: st.index, attach: st.index, cmd: c}
 	st.queue.Set(w)
 	st.places.Set(w)
-	next := *ks
 	next.places++
 	next.present++
 	st.countWaiters(w.ns, 1)
 	st.putKey(&next)
 	return reply{attach: w.attach, lease: next.active, queue: contract.Queue{Length: int(next.present)}}
+}
+
+// giveWay removes the first place of the key whose caller is away. There is one:
+// the queue has more places than callers.
+func (st *step) giveWay(ks *keyState) {
+	var first *waiter
+	st.absent.Ascend(&waiter{ident: ks.ident}, func(w *waiter) bool { first = w; return false })
+	st.removePlace(ks, first)
 }
 
 // replayAcquire answers a request id that is known: it was granted, or it waits.
@@ -100,12 +111,12 @@ func (st *step) move(ks *keyState, from, to *waiter) {
 	st.places.Set(to)
 	next := *ks
 	if from.attach == 0 {
-		st.placeDrops.Delete(due[contract.Scope]{at: from.drop, what: from.cmd.Scope})
+		st.forgetAway(from)
 	} else {
 		next.present--
 	}
 	if to.attach == 0 {
-		st.placeDrops.Set(due[contract.Scope]{at: to.drop, what: to.cmd.Scope})
+		st.keepAway(to)
 	} else {
 		next.present++
 	}

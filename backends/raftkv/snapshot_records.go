@@ -315,7 +315,7 @@ func (r *reader) key(k *keyRecord) error {
 		r.s.places.Set(w)
 		ks.places++
 		if w.attach == 0 {
-			r.s.placeDrops.Set(due[contract.Scope]{at: w.drop, what: w.cmd.Scope})
+			r.s.keepAway(w)
 			continue
 		}
 		ks.present++

@@ -189,6 +189,7 @@ type state struct {
 	answers    *btree.BTreeG[answer]
 	queue      *btree.BTreeG[*waiter] // by key and seq
 	places     *btree.BTreeG[*waiter] // by scope
+	absent     *btree.BTreeG[*waiter] // those of queue whose callers are away
 
 	expiries    *btree.BTreeG[due[*ident]]
 	endedDrops  *btree.BTreeG[due[*grant]]
@@ -219,6 +220,13 @@ func compareGrant(a, b *grant) int {
 	return cmp.Compare(a.token, b.token)
 }
 
+func compareWaiter(a, b *waiter) int {
+	if c := a.compare(b.ident); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.seq, b.seq)
+}
+
 func compareOwner(aNS, aOwner, bNS, bOwner string) int {
 	if c := strings.Compare(aNS, bNS); c != 0 {
 		return c
@@ -237,14 +245,10 @@ func newState() *state {
 			}
 			return a.compare(b.ident)
 		}),
-		ended:   newTree(func(a, b endedLease) int { return compareGrant(a.grant, b.grant) }),
-		answers: newTree(func(a, b answer) int { return compareScope(a.scope, b.scope) }),
-		queue: newTree(func(a, b *waiter) int {
-			if c := a.compare(b.ident); c != 0 {
-				return c
-			}
-			return cmp.Compare(a.seq, b.seq)
-		}),
+		ended:       newTree(func(a, b endedLease) int { return compareGrant(a.grant, b.grant) }),
+		answers:     newTree(func(a, b answer) int { return compareScope(a.scope, b.scope) }),
+		queue:       newTree(compareWaiter),
+		absent:      newTree(compareWaiter),
 		places:      newTree(func(a, b *waiter) int { return compareScope(a.cmd.Scope, b.cmd.Scope) }),
 		expiries:    dueTree((*ident).compare),
 		endedDrops:  dueTree(compareGrant),
@@ -265,11 +269,24 @@ func (s *state) freeze() *state {
 	f.answers = s.answers.Copy()
 	f.queue = s.queue.Copy()
 	f.places = s.places.Copy()
+	f.absent = s.absent.Copy()
 	f.expiries = s.expiries.Copy()
 	f.endedDrops = s.endedDrops.Copy()
 	f.answerDrops = s.answerDrops.Copy()
 	f.placeDrops = s.placeDrops.Copy()
 	return &f
+}
+
+// keepAway remembers that the caller of the place w is away, and until when.
+func (s *state) keepAway(w *waiter) {
+	s.absent.Set(w)
+	s.placeDrops.Set(due[contract.Scope]{at: w.drop, what: w.cmd.Scope})
+}
+
+// forgetAway is its reverse.
+func (s *state) forgetAway(w *waiter) {
+	s.absent.Delete(w)
+	s.placeDrops.Delete(due[contract.Scope]{at: w.drop, what: w.cmd.Scope})
 }
 
 // wall returns the wall clock time that the state's clock shows now.

@@ -20,7 +20,7 @@ func queueRules() []Rule {
 		{ID: "wait-reused-id", Func: waitReusedID,
 			Sentence: "The request id of a waiter is taken: another request under it is reused, and neither joins nor disturbs the queue."},
 		{ID: "wait-quota", Func: waitQuota,
-			Sentence: "A key with as many places as the namespace allows, kept ones included, refuses further waiters; who has a place and who does not wait is not refused."},
+			Sentence: "A key for which as many callers wait as the namespace allows refuses further waiters; who has a place and who does not wait is not refused, and who is away gives way to a newcomer."},
 		{ID: "wait-lease-quota", Func: waitLeaseQuota,
 			Sentence: "A waiter whose owner has as many leases as the namespace allows when its turn comes is refused for that, and the next one is served."},
 		{ID: "wait-independent", Func: waitIndependent,
@@ -200,16 +200,21 @@ func waitQuota(e *Env) {
 	full(a)
 	full(b)
 	e.gone(a, first)
-	full(b) // its place is kept
-	first = e.park(b, first.req)
+	first = e.park(b, first.req) // its place is kept
 	full(a)
-	e.end(a, held)
-	held = e.served(first)
-	e.waiting(second)
-	third := e.park(a, waiter(carol))
+	e.gone(b, first)
+	third := e.park(a, waiter(carol)) // in the room of who is away
 	full(b)
+	e.acquire(b, first.req, contract.OutcomeQuotaExceeded)
 	e.end(a, held)
-	e.end(a, e.served(second))
+	held = e.served(second)
+	e.waiting(third)
+	fourth := e.park(b, waiter(bob))
+	e.end(a, held)
+	held = e.served(third)
+	e.waiting(fourth)
+	third = fourth
+	e.end(a, held)
 	e.end(a, e.served(third))
 }
 

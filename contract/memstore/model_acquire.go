@@ -38,8 +38,11 @@ func (op Acquire) apply(m *Model) Answer {
 	if r.Wait == 0 {
 		return Answer{Result: m.conflict(k, scope)}
 	}
-	if limit := r.Limits.WaitersPerKey; limit > 0 && len(k.queue) >= limit {
-		return Answer{Result: quotaExceeded("waiters_per_key")}
+	if limit := r.Limits.WaitersPerKey; limit > 0 {
+		if k.queueFor(scope).Length >= limit {
+			return Answer{Result: quotaExceeded("waiters_per_key")}
+		}
+		k.giveWay(limit)
 	}
 	kept := *r
 	kept.Metadata = maps.Clone(r.Metadata)
@@ -47,6 +50,15 @@ func (op Acquire) apply(m *Model) Answer {
 		scope: scope, fingerprint: fingerprint, request: kept, nonce: op.Nonce, calls: []CallID{op.Call},
 	})
 	return Answer{Parked: true}
+}
+
+// giveWay makes room for one more place: those of waiters that are away go, the
+// first in the queue first.
+func (k *keyState) giveWay(limit int) {
+	for len(k.queue) >= limit {
+		i := slices.IndexFunc(k.queue, func(p place) bool { return p.away() })
+		k.queue = slices.Delete(k.queue, i, i+1)
+	}
 }
 
 // grant gives the free key to r, unless a quota or the end of the token space
