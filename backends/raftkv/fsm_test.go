@@ -308,3 +308,25 @@ func TestSnapshot_AnswerOfForgottenKey(t *testing.T) {
 		t.Errorf("replay of the first grant: %v, want ended_released", got.outcome)
 	}
 }
+
+// A key that was held and let go thousands of times within the time that answers
+// are kept has as many rows: they survive a snapshot, and so does the order.
+func TestSnapshot_BusyKey(t *testing.T) {
+	d := newDriver(t)
+	for i := range 5000 {
+		d.now += int64(time.Millisecond)
+		d.release(d.acquire(request("k", "a", fmt.Sprint("r-", i))).lease)
+	}
+	whole := snapshotBytes(t, d.fsm)
+	restored := NewFSM()
+	if err := restored.Restore(io.NopCloser(bytes.NewReader(whole))); err != nil {
+		t.Fatalf("restore: %v", err)
+	}
+	if !bytes.Equal(snapshotBytes(t, restored), whole) {
+		t.Error("the restored state writes another snapshot")
+	}
+	d.fsm = restored
+	if got := d.acquire(request("k", "a", "r-0")); got.outcome != contract.OutcomeEndedReleased {
+		t.Errorf("replay of the first grant: %v, want ended_released", got.outcome)
+	}
+}

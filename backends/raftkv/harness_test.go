@@ -22,6 +22,8 @@ type node struct {
 	offset atomic.Int64 // ns that passed besides: on the monotonic and the wall clock
 	start  time.Time
 	wall   atomic.Int64 // ns by which the wall clock is wrong
+	// wrap stands between the engine and the log; nil for nothing.
+	wrap func(raftkv.Proposer) raftkv.Proposer
 
 	mu      sync.Mutex
 	cluster *cluster.Node
@@ -49,8 +51,12 @@ func (n *node) open(t contracttest.TB) {
 	if err != nil {
 		t.Fatalf("open node: %v", err)
 	}
+	var log raftkv.Proposer = n.cluster
+	if n.wrap != nil {
+		log = n.wrap(log)
+	}
 	n.engine = raftkv.New(raftkv.Options{
-		FSM: n.fsm, Proposer: n.cluster,
+		FSM: n.fsm, Proposer: log,
 		Observer: func(e contract.Event) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
