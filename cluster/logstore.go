@@ -5,21 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"os"
-	"path/filepath"
+	"sync"
 
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/metadb"
+	"github.com/hashicorp/raft-wal/types"
 )
-
-// logMetaFile is what raft-wal calls the file that lists the log's segments and
-// keeps raft's term and vote. It appears whole or not at all, see raft-wal's
-// metadb.
-const logMetaFile = "wal-meta.db"
-
-// segmentSuffix is how the names of raft-wal's segments end.
-const segmentSuffix = ".wal"
 
 // checksumSize is the size of an entry's checksum in bytes.
 const checksumSize = 4
@@ -34,34 +25,51 @@ var (
 	_ raft.MonotonicLogStore = (*logStore)(nil)
 )
 
-// logStore is raft-wal's log with two things it leaves out: an entry has a
-// checksum of its own, and is believed only if its index is the one under which
-// it was found.
+// logStore is raft-wal's log with what it leaves out: an entry has a checksum of
+// its own, and is believed only if its index is the one under which it was
+// found; and a log whose last segment is full while the next one could not be
+// made goes on, see mendTail.
 type logStore struct {
-	*wal.WAL
+	files logFiles
 
-	dir string
+	mu    sync.RWMutex // held for writing while log and list are replaced
+	log   *wal.WAL
+	list  types.MetaStore // log's own
+	down  bool            // log is closed because opening it again failed
+	ended bool            // Close was called
 }
 
 // openLog opens the log in the folder dir and creates both if they are missing.
 // It waits for ever while another process has the log open: the node's folder is
 // locked before.
 func openLog(dir string, logger *raftLogger) (*logStore, error) {
-	if err := os.MkdirAll(dir, dirMode); err != nil {
+	return newLogStore(newLogFiles(dir, logger))
+}
+
+func newLogStore(files logFiles) (*logStore, error) {
+	log, list, err := files.open()
+	if err != nil {
 		return nil, err
 	}
-	meta := filepath.Join(dir, logMetaFile)
-	if info, err := os.Stat(meta); err == nil && info.Size() == 0 {
-		// bbolt would take it for a new one and forget the term and every entry.
-		return nil, fmt.Errorf("%s is empty: restore the directory from a backup", meta)
-	}
-	list := new(metadb.BoltMetaDB)
-	log, err := wal.Open(dir, wal.WithMetaStore(list), wal.WithLogger(logger.Named("log")))
-	if err != nil {
-		// raft-wal leaves it open, and locked, when it fails further on.
-		return nil, errors.Join(fmt.Errorf("open the log %s: %w", dir, err), list.Close())
-	}
-	return &logStore{log, dir}, nil
+	return &logStore{files: files, log: log, list: list}, nil
+}
+
+func (s *logStore) with(f func(*wal.WAL) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return f(s.log)
+}
+
+// FirstIndex returns the index of the oldest entry, 0 for none.
+func (s *logStore) FirstIndex() (index uint64, err error) {
+	err = s.with(func(w *wal.WAL) error { index, err = w.FirstIndex(); return err })
+	return index, err
+}
+
+// LastIndex returns the index of the newest entry, 0 for none.
+func (s *logStore) LastIndex() (index uint64, err error) {
+	err = s.with(func(w *wal.WAL) error { index, err = w.LastIndex(); return err })
+	return index, err
 }
 
 // StoreLog stores entry. Both return after fsync.
@@ -75,28 +83,70 @@ func (s *logStore) StoreLogs(entries []*raft.Log) error {
 	for i, entry := range entries {
 		sums[i] = sealed(entry)
 	}
-	return s.WAL.StoreLogs(sums)
+	store := func(w *wal.WAL) error { return w.StoreLogs(sums) }
+	err := s.with(store)
+	if !errors.Is(err, wal.ErrSealed) && !errors.Is(err, wal.ErrClosed) {
+		return err
+	}
+	// The last segment is full, and making the next one failed, for want of space
+	// most likely. raft-wal does not try again.
+	if again := s.renew(); again != nil {
+		return errors.Join(err, again)
+	}
+	return s.with(store)
+}
+
+// renew mends the log and opens it again. As long as it cannot be mended what is
+// there can be read, and the next StoreLogs tries again.
+func (s *logStore) renew() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return wal.ErrClosed
+	}
+	if !s.down {
+		// Nobody else uses the log now, so its list may be changed under it.
+		if err := s.files.mendTail(s.list); err != nil {
+			return err
+		}
+		s.down = true
+		if err := s.log.Close(); err != nil {
+			return err
+		}
+	}
+	log, list, err := s.files.open()
+	if err != nil {
+		return err
+	}
+	s.log, s.list, s.down = log, list, false
+	return nil
+}
+
+// DeleteRange deletes the entries from first to last, both included, at either
+// end of the log.
+func (s *logStore) DeleteRange(first, last uint64) error {
+	return s.with(func(w *wal.WAL) error { return w.DeleteRange(first, last) })
 }
 
 // GetLog fills entry with the entry at index. It returns raft.ErrLogNotFound,
 // which raft compares with ==, when there is none, and errUnreadable, with the
 // folder and the index, when there is something else.
 func (s *logStore) GetLog(index uint64, entry *raft.Log) error {
-	err := s.read(index, entry)
+	err := s.with(func(w *wal.WAL) error { return read(w, index, entry) })
 	if err == nil || errors.Is(err, raft.ErrLogNotFound) {
 		return err
 	}
-	return fmt.Errorf("%s: index %d: %w: %w", s.dir, index, errUnreadable, err)
+	return fmt.Errorf("%s: index %d: %w: %w", s.files.dir, index, errUnreadable, err)
 }
 
-func (s *logStore) read(index uint64, entry *raft.Log) (err error) {
+func read(w *wal.WAL, index uint64, entry *raft.Log) (err error) {
 	// raft-wal's decoder slices by lengths that it reads.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("decode: %v", p)
 		}
 	}()
-	if err := s.WAL.GetLog(index, entry); err != nil {
+	if err := w.GetLog(index, entry); err != nil {
 		return err
 	}
 	if err := unseal(entry); err != nil {
@@ -112,21 +162,39 @@ func (s *logStore) read(index uint64, entry *raft.Log) (err error) {
 // index than the next one it deletes what is there.
 func (s *logStore) IsMonotonic() bool { return true }
 
-// size returns how much of the disk the log has, in bytes, and 0 when that
-// cannot be asked. A segment has its full size from the start.
-func (s *logStore) size() int64 {
-	files, err := os.ReadDir(s.dir)
-	if err != nil {
-		return 0
-	}
-	var sum int64
-	for _, file := range files {
-		if info, err := file.Info(); err == nil {
-			sum += info.Size()
-		}
-	}
-	return sum
+// Set stores a value of raft's, its term or its vote. It returns after fsync.
+func (s *logStore) Set(key, value []byte) error {
+	return s.with(func(w *wal.WAL) error { return w.Set(key, value) })
 }
+
+// Get returns the value of the key, nil for none.
+func (s *logStore) Get(key []byte) (value []byte, err error) {
+	err = s.with(func(w *wal.WAL) error { value, err = w.Get(key); return err })
+	return value, err
+}
+
+// SetUint64 is Set for a number.
+func (s *logStore) SetUint64(key []byte, value uint64) error {
+	return s.with(func(w *wal.WAL) error { return w.SetUint64(key, value) })
+}
+
+// GetUint64 returns the number of the key, 0 for none.
+func (s *logStore) GetUint64(key []byte) (value uint64, err error) {
+	err = s.with(func(w *wal.WAL) error { value, err = w.GetUint64(key); return err })
+	return value, err
+}
+
+// Close closes the log's files. Calls that come later fail.
+func (s *logStore) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	return s.log.Close()
+}
+
+// size returns how much of the disk the log has, in bytes, and 0 when that
+// cannot be asked.
+func (s *logStore) size() int64 { return s.files.size() }
 
 // sealed returns a copy of entry with its checksum behind its extensions.
 // raft-wal's own checksums are one for each write, and only that of the last
@@ -137,7 +205,7 @@ func sealed(entry *raft.Log) *raft.Log {
 	c := *entry
 	c.Extensions = make([]byte, 0, len(entry.Extensions)+checksumSize)
 	c.Extensions = append(c.Extensions, entry.Extensions...)
-	c.Extensions = binary.LittleEndian.AppendUint32(c.Extensions, checksum(&c))
+	c.Extensions = binary.LittleEndian.AppendUint32(c.Extensions, checksum(entry))
 	return &c
 }
 

@@ -4,15 +4,20 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/metadb"
+	"github.com/hashicorp/raft-wal/types"
 )
 
 // storeEntries fills an empty log with commands 1 to n.
@@ -252,4 +257,131 @@ func TestLogStore_size(t *testing.T) {
 	if got := s.size(); got > empty+each {
 		t.Errorf("size = %d empty, %d full and %d after deleting all but one entry", empty, full, got)
 	}
+}
+
+// failingList is a list of segments that refuses changes while told to, as on a
+// full disk.
+type failingList struct {
+	metadb.BoltMetaDB
+
+	fail *atomic.Bool
+}
+
+func (l *failingList) CommitState(s types.PersistentState) error {
+	if l.fail.Load() {
+		return errors.New("no space left on device")
+	}
+	return l.BoltMetaDB.CommitState(s)
+}
+
+// fullTail returns the files of a log whose last segment is full and whose list
+// refuses the next one for as long as fail says so, and how many entries it has.
+func fullTail(t *testing.T, fail *atomic.Bool) (logFiles, *logStore, uint64) {
+	t.Helper()
+	files := newLogFiles(filepath.Join(t.TempDir(), logDir), newRaftLogger(slog.New(slog.DiscardHandler)))
+	files.segment = 64 << 10
+	files.newList = func() types.MetaStore { return &failingList{fail: fail} }
+	s, err := newLogStore(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	fail.Store(true)
+	for i := uint64(1); ; i++ {
+		err := s.StoreLog(&raft.Log{Index: i, Term: 1, Data: make([]byte, 1000)})
+		if err == nil {
+			continue
+		}
+		if i < 50 || !errors.Is(err, wal.ErrSealed) {
+			t.Fatalf("entry %d of 1000 bytes in a segment of 64 KiB: %v", i, err)
+		}
+		return files, s, i - 1
+	}
+}
+
+// wantEntries wants entries 1 to n, and that the log goes on.
+func wantEntries(t *testing.T, s *logStore, n uint64) {
+	t.Helper()
+	for i := uint64(1); i <= n; i++ {
+		if err := s.GetLog(i, new(raft.Log)); err != nil {
+			t.Fatalf("entry %d of %d: %v", i, n, err)
+		}
+	}
+	for i := n + 1; i <= n+200; i++ {
+		if err := s.StoreLog(&raft.Log{Index: i, Term: 1, Data: make([]byte, 1000)}); err != nil {
+			t.Fatalf("storing entry %d after %d: %v", i, n, err)
+		}
+	}
+	if last, err := s.LastIndex(); last != n+200 || err != nil {
+		t.Errorf("LastIndex = %d, %v, want %d", last, err, n+200)
+	}
+}
+
+// TestLogStore_fullDiskAtNextSegment: when the next segment cannot be made
+// nothing can be stored, and once it can everything is as before.
+func TestLogStore_fullDiskAtNextSegment(t *testing.T) {
+	var fail atomic.Bool
+	_, s, n := fullTail(t, &fail)
+	for range 3 {
+		if err := s.StoreLog(&raft.Log{Index: n + 1, Term: 1}); err == nil {
+			t.Fatal("an entry was stored although no segment could be made for it")
+		}
+	}
+	fail.Store(false)
+	wantEntries(t, s, n)
+}
+
+// TestOpenLog_killedBeforeNextSegment: killed between the write that filled a
+// segment and the list's change, a log opens and goes on.
+func TestOpenLog_killedBeforeNextSegment(t *testing.T) {
+	var fail atomic.Bool
+	files, s, n := fullTail(t, &fail)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fail.Store(false)
+	s, err := newLogStore(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEntries(t, s, n)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = newLogStore(files); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	wantEntries(t, s, n+200)
+}
+
+// TestOpenLog_tornFullSegment: a crash tore the write that filled the segment:
+// what was acknowledged before it is there and the log goes on.
+func TestOpenLog_tornFullSegment(t *testing.T) {
+	var fail atomic.Bool
+	files, s, n := fullTail(t, &fail)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fail.Store(false)
+	// The commit mark is the last thing that is written: eight bytes. Before it
+	// stands the index, which the torn write left behind.
+	// A copy that was not listed is in the way of looking for the segment only.
+	copies, err := filepath.Glob(filepath.Join(files.dir, "*1"+segmentSuffix))
+	if err != nil || len(copies) != 1 {
+		t.Fatalf("copies = %q, %v", copies, err)
+	}
+	if err := os.Remove(copies[0]); err != nil {
+		t.Fatal(err)
+	}
+	changeSegment(t, files.dir, func(b []byte) {
+		end := len(bytes.TrimRight(b, "\x00"))
+		clear(b[end-8 : end])
+	})
+	s, err = newLogStore(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	wantEntries(t, s, n-1)
 }

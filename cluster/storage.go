@@ -161,14 +161,3 @@ func (s *storage) removeLeftovers() error {
 	}
 	return syncDir(s.dir)
 }
-
-// wholeLog reports whether the files of a log have both parts: the list of its
-// segments, and a segment.
-func wholeLog(files []string) bool {
-	var meta, segment bool
-	for _, path := range files {
-		meta = meta || filepath.Base(path) == logMetaFile
-		segment = segment || filepath.Ext(path) == segmentSuffix
-	}
-	return meta && segment
-}
