@@ -66,8 +66,9 @@ type Store interface {
 	// leases, or when the request would have to wait and Limits.WaitersPerKey
 	// callers wait for the key. A key never has more places than that: when some
 	// of its waiters are away, a newcomer's place takes the room of the first of
-	// those in the queue, whose place is lost. The owner's quota is told before a conflict, and
-	// to a waiter at its turn. CodeInternal when the token space is used up
+	// those in the queue, whose place is lost; of several where the limit was
+	// lowered. The owner's quota is told before a conflict, and to a waiter at its
+	// turn. CodeInternal when the token space is used up
 	// or the key's record is corrupt: nothing is granted over it.
 	Acquire(ctx context.Context, r *AcquireRequest) (Result, error)
 

@@ -32,8 +32,8 @@ func (st *step) acquire(c *acquireCmd) reply {
 		return reply{outcome: contract.OutcomeQuotaExceeded, limit: "waiters_per_key"}
 	}
 	next := *ks
-	if c.MaxWaiters > 0 && int64(ks.places) >= c.MaxWaiters {
-		st.giveWay(&next)
+	for c.MaxWaiters > 0 && int64(next.places) >= c.MaxWaiters {
+		st.giveWay(&next) // more than once when the limit was lowered
 	}
 	w := &waiter{ident: ks.ident, seq: st.index, attach: st.index, cmd: c}
 	st.queue.Set(w)

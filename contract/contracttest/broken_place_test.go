@@ -160,6 +160,19 @@ func waitersUnlimited() step {
 	}
 }
 
+// waitersNeverFewer goes on with the largest number of waiters that was allowed.
+func waitersNeverFewer() step {
+	largest := 0
+	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {
+		if acquire, ok := op.(memstore.Acquire); ok {
+			largest = max(largest, acquire.Request.Limits.WaitersPerKey)
+			acquire.Request.Limits.WaitersPerKey = largest
+			op = acquire
+		}
+		return m.Step(now, op)
+	}
+}
+
 // onlyFirstCopyServed gives a grant to one of the calls that share a place.
 func onlyFirstCopyServed() step {
 	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {

@@ -21,6 +21,8 @@ func queueRules() []Rule {
 			Sentence: "The request id of a waiter is taken: another request under it is reused, and neither joins nor disturbs the queue."},
 		{ID: "wait-quota", Func: waitQuota,
 			Sentence: "A key for which as many callers wait as the namespace allows refuses further waiters; who has a place and who does not wait is not refused, and who is away gives way to a newcomer."},
+		{ID: "wait-quota-lowered", Func: waitQuotaLowered,
+			Sentence: "When the namespace allows fewer waiters than a key has places, as many of those that are away give way to a newcomer as it takes."},
 		{ID: "wait-lease-quota", Func: waitLeaseQuota,
 			Sentence: "A waiter whose owner has as many leases as the namespace allows when its turn comes is refused for that, and the next one is served."},
 		{ID: "wait-independent", Func: waitIndependent,
@@ -216,6 +218,36 @@ func waitQuota(e *Env) {
 	third = fourth
 	e.end(a, held)
 	e.end(a, e.served(third))
+}
+
+func waitQuotaLowered(e *Env) {
+	a, b := e.pair()
+	held := e.grant(a, e.key("held"), alice)
+	waiter := func(owner string, limit int) *contract.AcquireRequest {
+		r := e.newWaiter(held.Key, owner)
+		r.Limits.WaitersPerKey = limit
+		return r
+	}
+	first := e.park(a, waiter(bob, 4))
+	var away []*call
+	for i := range 3 {
+		away = append(away, e.park(pick(i, a, b), waiter(bob, 4)))
+	}
+	for _, c := range away {
+		e.gone(a, c)
+	}
+	newcomer := e.park(b, waiter(carol, 2))
+	back := *away[2].req
+	back.Limits.WaitersPerKey = 4
+	last := e.park(a, &back) // it has lost its place
+	e.end(a, held)
+	held = e.served(first)
+	e.waiting(newcomer, last)
+	e.end(a, held)
+	held = e.served(newcomer)
+	e.waiting(last)
+	e.end(a, held)
+	e.end(a, e.served(last))
 }
 
 func waitIndependent(e *Env) {
