@@ -303,3 +303,25 @@ func TestNode_Status(t *testing.T) {
 		t.Errorf("role after Close = %q, want %q", got, want)
 	}
 }
+
+// TestOpen_pathIsAPattern: what is special in a pattern is not special in the
+// name of a data directory.
+func TestOpen_pathIsAPattern(t *testing.T) {
+	cfg := testConfig(filepath.Join(t.TempDir(), "node[1]*"))
+	n := lead(t, cfg, new(ledger))
+	propose(t, n, "alpha")
+	stop(t, n)
+	leftover := (&folder{t, cfg}).path("identity.json.1" + tempSuffix)
+	if err := os.WriteFile(leftover, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fsm := new(ledger)
+	n = lead(t, cfg, fsm)
+	stop(t, n)
+	if diff := cmp.Diff([]string{"alpha"}, fsm.content()); diff != "" {
+		t.Errorf("after a restart (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(leftover); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s after a restart: %v, want it gone", leftover, err)
+	}
+}

@@ -102,7 +102,7 @@ func (s *storage) identify(nodeID string) error {
 	if err != nil {
 		return err
 	}
-	log, err := filepath.Glob(filepath.Join(s.path(logDir), "*"))
+	log, err := namesIn(s.path(logDir))
 	if err != nil {
 		return err
 	}
@@ -133,22 +133,16 @@ func (s *storage) identify(nodeID string) error {
 // The latter may be anything from a half-written file, which cannot be opened,
 // to a term without a configuration, with which raft would wait for ever.
 func (s *storage) removeLeftovers() error {
-	temps, err := filepath.Glob(s.path("*" + tempSuffix))
-	if err != nil {
-		return err
-	}
-	for _, path := range temps {
-		if err := os.Remove(path); err != nil {
+	for _, dir := range []string{s.dir, s.path(snapshotDir)} {
+		names, err := namesIn(dir)
+		if err != nil {
 			return err
 		}
-	}
-	entries, err := os.ReadDir(s.path(snapshotDir))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	for _, entry := range entries {
-		if strings.HasSuffix(entry.Name(), tempSuffix) {
-			if err := os.RemoveAll(filepath.Join(s.path(snapshotDir), entry.Name())); err != nil {
+		for _, name := range names {
+			if !strings.HasSuffix(name, tempSuffix) {
+				continue
+			}
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 				return err
 			}
 		}
@@ -160,4 +154,18 @@ func (s *storage) removeLeftovers() error {
 		return err
 	}
 	return syncDir(s.dir)
+}
+
+// namesIn returns the names in a folder, none if it is missing. Not by
+// filepath.Glob, for which a path can be a pattern.
+func namesIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names, nil
 }
