@@ -9,7 +9,6 @@ import (
 	wal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/fs"
 	"github.com/hashicorp/raft-wal/metadb"
-	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
 )
 
@@ -25,8 +24,8 @@ const (
 	// segmentSize is the size of a segment in bytes, which it has from the start.
 	segmentSize = 64 << 20
 
-	// mendBatch is how many entries are copied with one fsync.
-	mendBatch = 256
+	// fileMode: entries name owners and targets.
+	fileMode = 0o600
 )
 
 // logFiles are the files of a log: a list of segments, and the segments.
@@ -35,114 +34,89 @@ type logFiles struct {
 	logger  *raftLogger
 	segment int // of a segment, in bytes; tests make small ones
 
+	// segments are nil until open was called, and again after close.
+	segments *segments
+
 	newList func() types.MetaStore
+	vfs     types.VFS
+	syncDir func(dir string) error
 }
 
-func newLogFiles(dir string, logger *raftLogger) logFiles {
-	return logFiles{
+func newLogFiles(dir string, logger *raftLogger) *logFiles {
+	return &logFiles{
 		dir: dir, logger: logger, segment: segmentSize,
 		newList: func() types.MetaStore { return new(metadb.BoltMetaDB) },
+		vfs:     fs.New(),
+		syncDir: syncDir,
 	}
 }
 
-// open opens the log, creating what is missing. The list is closed with the log.
-func (f *logFiles) open() (*wal.WAL, types.MetaStore, error) {
+// extent is which entries a log has, from first to last; 0 and 0 for none.
+type extent struct{ first, last uint64 }
+
+func extentOf(log *wal.WAL) (extent, error) {
+	first, errFirst := log.FirstIndex()
+	last, errLast := log.LastIndex()
+	return extent{first, last}, errors.Join(errFirst, errLast)
+}
+
+// open opens the log for the first time, creating what is missing.
+func (f *logFiles) open() (*wal.WAL, error) {
 	if err := os.MkdirAll(f.dir, dirMode); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	path := filepath.Join(f.dir, logMetaFile)
 	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
 		// bbolt would take it for a new one and forget the term and every entry.
-		return nil, nil, fmt.Errorf("%s is empty: restore the directory from a backup", path)
+		return nil, fmt.Errorf("%s is empty: restore the directory from a backup", path)
 	}
-	list := f.newList()
-	if err := f.mendTail(list); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("open the log %s: %w", f.dir, err), list.Close())
-	}
-	log, err := wal.Open(f.dir, wal.WithMetaStore(list), wal.WithSegmentSize(f.segment), wal.WithLogger(f.logger.Named("log")))
+	list := &logList{MetaStore: f.newList(), path: path}
+	f.segments = newSegments(f.dir, list, &logVFS{VFS: f.vfs, syncDir: f.syncDir})
+	log, err := f.attempt(nil)
 	if err != nil {
-		// raft-wal leaves the list open, and locked, when it fails further on.
-		return nil, nil, errors.Join(fmt.Errorf("open the log %s: %w", f.dir, err), list.Close())
+		// raft-wal leaves the list open, and locked.
+		return nil, errors.Join(err, f.close())
 	}
-	return log, list, nil
+	return log, nil
 }
 
-// mendTail copies the last segment into a larger one if nothing can be appended
-// to it any more.
-//
-// raft-wal marks a segment as full in the write that fills it and lists the next
-// one afterwards. Killed between the two, or without space for the next one,
-// raft-wal 0.4.1 opens the full one as the one to append to and then refuses
-// every write. The same happens when a crash tore the write that filled it, and
-// then the mark is not to be trusted: so its entries are copied, whichever it
-// was.
-func (f *logFiles) mendTail(list types.MetaStore) error {
-	state, err := list.Load(f.dir)
-	if err != nil || len(state.Segments) == 0 {
-		return err
-	}
-	tail := &state.Segments[len(state.Segments)-1]
-	if !tail.SealTime.IsZero() {
-		return nil
-	}
-	filer := segment.NewFiler(f.dir, fs.New())
-	full, err := filer.RecoverTail(*tail)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // listed and not made yet: raft-wal makes it
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = full.Close() }() // nothing was written to it
-	if marked, _, err := full.Sealed(); err != nil || !marked {
-		return err
-	}
-	larger := *tail
-	larger.ID = state.NextSegmentID
-	larger.BaseIndex = max(tail.BaseIndex, tail.MinIndex)
-	larger.MinIndex = larger.BaseIndex
-	larger.SizeLimit += larger.SizeLimit / 8
-	if err := copySegment(filer, larger, full); err != nil {
-		return err
-	}
-	f.logger.Warn("the last segment of the log was full and no next one was listed: copied it", "entries", full.LastIndex()+1-larger.BaseIndex)
-	*tail = larger
-	state.NextSegmentID++
-	// From here on the copy is the log; wal.Open deletes what is not listed.
-	return list.CommitState(state)
+// reopen opens the log beside the open one, which has the entries have. It
+// creates nothing, and refuses a log that has others: of a write that failed
+// more may be on disk, and it leaves them out.
+func (f *logFiles) reopen(have extent) (*wal.WAL, error) {
+	return f.attempt(&have)
 }
 
-// copySegment makes the segment to with the entries of from.
-func copySegment(filer *segment.Filer, to types.SegmentInfo, from types.SegmentWriter) (err error) {
-	// An earlier attempt may have left one.
-	if err := filer.Delete(to.BaseIndex, to.ID); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+// close closes the list. The log that open or reopen returned is closed before.
+func (f *logFiles) close() error {
+	return f.segments.list.Close()
+}
+
+func (f *logFiles) attempt(have *extent) (log *wal.WAL, err error) {
+	end := f.segments.vfs.attempt()
+	defer func() {
+		if err != nil {
+			log, err = nil, fmt.Errorf("open the log %s: %w", f.dir, err)
+			f.segments.ready = nil // closed by end
+		}
+		end(err != nil)
+	}()
+	if err := f.mendTail(have); err != nil {
+		return nil, err
 	}
-	copied, err := filer.Create(to)
+	log, err = wal.Open(f.dir, wal.WithMetaStore(f.segments), wal.WithSegmentFiler(f.segments),
+		wal.WithSegmentSize(f.segment), wal.WithLogger(f.logger.Named("log")))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, copied.Close()) }()
-	for next := to.BaseIndex; next <= from.LastIndex(); {
-		var batch []types.LogEntry
-		for ; next <= from.LastIndex() && len(batch) < mendBatch; next++ {
-			entry, err := from.GetLog(next)
-			if err != nil {
-				return fmt.Errorf("index %d: %w", next, err)
-			}
-			batch = append(batch, types.LogEntry{Index: next, Data: append([]byte(nil), entry.Bs...)})
-			if err := entry.Close(); err != nil {
-				return err
-			}
-		}
-		if err := copied.Append(batch); err != nil {
-			return err
-		}
+	got, err := extentOf(log)
+	if err == nil && have != nil && got != *have {
+		err = fmt.Errorf("it has entries %d to %d instead of %d to %d: restore the directory from a backup", got.first, got.last, have.first, have.last)
 	}
-	if marked, _, err := copied.Sealed(); err != nil || marked {
-		return errors.Join(errors.New("the larger segment is full too"), err)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
 	}
-	return nil
+	return log, nil
 }
 
 // size returns how much of the disk the files have, in bytes, and 0 when that

@@ -9,7 +9,6 @@ import (
 
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/types"
 )
 
 // checksumSize is the size of an entry's checksum in bytes.
@@ -30,13 +29,17 @@ var (
 // found; and a log whose last segment is full while the next one could not be
 // made goes on, see mendTail.
 type logStore struct {
-	files logFiles
+	files *logFiles
 
-	mu    sync.RWMutex // held for writing while log and list are replaced
+	// changes is held by whoever changes the log, or opens it again. raft-wal waits
+	// for a change that it makes in the background only as long as there is one
+	// caller, and its Close lets one that waits hang.
+	changes sync.Mutex
+	broken  bool // a change failed: what raft-wal has in memory and what is on disk may differ
+
+	mu    sync.RWMutex // held for writing while log is replaced or closed; for that, changes is held too
 	log   *wal.WAL
-	list  types.MetaStore // log's own
-	down  bool            // log is closed because opening it again failed
-	ended bool            // Close was called
+	ended bool // Close was called
 }
 
 // openLog opens the log in the folder dir and creates both if they are missing.
@@ -46,12 +49,12 @@ func openLog(dir string, logger *raftLogger) (*logStore, error) {
 	return newLogStore(newLogFiles(dir, logger))
 }
 
-func newLogStore(files logFiles) (*logStore, error) {
-	log, list, err := files.open()
+func newLogStore(files *logFiles) (*logStore, error) {
+	log, err := files.open()
 	if err != nil {
 		return nil, err
 	}
-	return &logStore{files: files, log: log, list: list}, nil
+	return &logStore{files: files, log: log}, nil
 }
 
 func (s *logStore) with(f func(*wal.WAL) error) error {
@@ -83,49 +86,62 @@ func (s *logStore) StoreLogs(entries []*raft.Log) error {
 	for i, entry := range entries {
 		sums[i] = sealed(entry)
 	}
-	store := func(w *wal.WAL) error { return w.StoreLogs(sums) }
-	err := s.with(store)
-	if !errors.Is(err, wal.ErrSealed) && !errors.Is(err, wal.ErrClosed) {
-		return err
-	}
-	// The last segment is full, and making the next one failed, for want of space
-	// most likely. raft-wal does not try again.
-	if again := s.renew(); again != nil {
-		return errors.Join(err, again)
-	}
-	return s.with(store)
-}
-
-// renew mends the log and opens it again. As long as it cannot be mended what is
-// there can be read, and the next StoreLogs tries again.
-func (s *logStore) renew() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return wal.ErrClosed
-	}
-	if !s.down {
-		// Nobody else uses the log now, so its list may be changed under it.
-		if err := s.files.mendTail(s.list); err != nil {
-			return err
-		}
-		s.down = true
-		if err := s.log.Close(); err != nil {
-			return err
-		}
-	}
-	log, list, err := s.files.open()
-	if err != nil {
-		return err
-	}
-	s.log, s.list, s.down = log, list, false
-	return nil
+	return s.change(func(w *wal.WAL) error { return w.StoreLogs(sums) })
 }
 
 // DeleteRange deletes the entries from first to last, both included, at either
 // end of the log.
 func (s *logStore) DeleteRange(first, last uint64) error {
-	return s.with(func(w *wal.WAL) error { return w.DeleteRange(first, last) })
+	return s.change(func(w *wal.WAL) error { return w.DeleteRange(first, last) })
+}
+
+// change changes the log. After an error the log has the entries that it had
+// before: the next change opens it again first, as raft-wal does not recover
+// from every failure on its own. It may have more after a restart, as after a
+// crash.
+func (s *logStore) change(f func(*wal.WAL) error) error {
+	s.changes.Lock()
+	defer s.changes.Unlock()
+	if s.broken {
+		if err := s.renew(); err != nil {
+			return err
+		}
+	}
+	err := f(s.log)
+	if errors.Is(err, wal.ErrSealed) {
+		// The last segment is full, and making the next one failed in the background,
+		// for want of space most likely. raft-wal does not try again.
+		if again := s.renew(); again != nil {
+			return errors.Join(err, again)
+		}
+		err = f(s.log)
+	}
+	s.broken = err != nil
+	return err
+}
+
+// renew opens the log again. As long as that fails, what is there can be read,
+// term and vote can be stored, and the next change tries again. It is called
+// with changes held.
+func (s *logStore) renew() error {
+	s.broken = true
+	if s.ended {
+		return wal.ErrClosed
+	}
+	have, err := extentOf(s.log)
+	if err != nil {
+		return err
+	}
+	log, err := s.files.reopen(have)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	old := s.log
+	s.log = log
+	s.mu.Unlock()
+	s.broken = false
+	return old.Close()
 }
 
 // GetLog fills entry with the entry at index. It returns raft.ErrLogNotFound,
@@ -186,10 +202,15 @@ func (s *logStore) GetUint64(key []byte) (value uint64, err error) {
 
 // Close closes the log's files. Calls that come later fail.
 func (s *logStore) Close() error {
+	s.changes.Lock()
+	defer s.changes.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended {
+		return nil
+	}
 	s.ended = true
-	return s.log.Close()
+	return errors.Join(s.log.Close(), s.files.close())
 }
 
 // size returns how much of the disk the log has, in bytes, and 0 when that

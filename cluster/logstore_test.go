@@ -276,7 +276,7 @@ func (l *failingList) CommitState(s types.PersistentState) error {
 
 // fullTail returns the files of a log whose last segment is full and whose list
 // refuses the next one for as long as fail says so, and how many entries it has.
-func fullTail(t *testing.T, fail *atomic.Bool) (logFiles, *logStore, uint64) {
+func fullTail(t *testing.T, fail *atomic.Bool) (*logFiles, *logStore, uint64) {
 	t.Helper()
 	files := newLogFiles(filepath.Join(t.TempDir(), logDir), newRaftLogger(slog.New(slog.DiscardHandler)))
 	files.segment = 64 << 10
