@@ -34,7 +34,7 @@ type logFiles struct {
 	logger  *raftLogger
 	segment int // of a segment, in bytes; tests make small ones
 
-	// segments are nil until open was called, and again after close.
+	// segments are those that open found; nil before.
 	segments *segments
 
 	newList func() types.MetaStore
