@@ -157,11 +157,10 @@ func (w *wait) end(ctx context.Context) (contract.Result, error) {
 		w.s.leaveLater(w.a, n)
 		return contract.Result{}, err
 	}
-	res, err := w.s.acquired(w.a.room, rep)
-	if err == nil && res.Outcome == contract.OutcomeAcquired && !res.Replayed && isGone(ctx) {
-		return w.undo(res.Lease.ID)
+	if isGone(ctx) {
+		return w.s.acquired(w.a.room, rep)
 	}
-	return res, err
+	return w.s.settled(final, w.a, rep, limit)
 }
 
 // settle sees a try that runs to its end. It reports whether that ended the
