@@ -1,6 +1,7 @@
 package valkey
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -111,8 +112,8 @@ func (s *Store) try(ctx context.Context, a *attempt, args []string) (*reply, err
 	if _, err := s.link.get(ctx); err != nil {
 		return nil, err
 	}
-	if why := s.link.state.Load().refuse; why != "" {
-		return nil, contract.Errorf(contract.CodeUnavailable, nil, "%s", why)
+	if st := s.link.state.Load(); st.refuse != "" || st.forbid != "" {
+		return nil, unavailable(nil, cmp.Or(st.forbid, st.refuse))
 	}
 	if s.cfg.ReplicaAcks > 0 {
 		return s.tryAcknowledged(ctx, a, args)
@@ -218,4 +219,6 @@ type dedicated struct {
 	one valkey.DedicatedClient
 }
 
-func (d dedicated) Do(ctx context.Context, cmd valkey.Completed) valkey.ValkeyResult { return d.one.Do(ctx, cmd) }
+func (d dedicated) Do(ctx context.Context, cmd valkey.Completed) valkey.ValkeyResult {
+	return d.one.Do(ctx, cmd)
+}

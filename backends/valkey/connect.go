@@ -113,6 +113,9 @@ func (l *link) look(ctx context.Context, c valkey.Client) error {
 		}
 		return last
 	}
+	if err := l.may(ctx, c, &next); err != nil {
+		return err
+	}
 	old := l.state.Swap(&next)
 	switch {
 	case old.err == nil && old.runID != next.runID && old.runID != "" && len(nodes) == 1:
@@ -120,10 +123,27 @@ func (l *link) look(ctx context.Context, c valkey.Client) error {
 	case old.err != nil && old.runID != "":
 		l.log.Info("valkey: the server serves again", "run_id", next.runID)
 	}
+	if next.forbid != "" && old.forbid != next.forbid {
+		l.log.Error("valkey: nothing is changed", "why", next.forbid)
+	}
 	if next.refuse != "" && old.refuse != next.refuse {
 		l.log.Error("valkey: nothing is granted", "why", next.refuse)
 	}
 	return nil
+}
+
+// may finds out whether the server lets the scripts do what they have to.
+func (l *link) may(ctx context.Context, c valkey.Client, next *condition) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	err := l.rights.lua.Exec(ctx, c, []string{l.cfg.Prefix + "{rights}"}, nil).Error()
+	r, refused := l.rules.refused(err)
+	if forbidden(err) || (refused && r.code == "NOPERM") {
+		next.forbid = "the server's ACL forbids what a lease store needs"
+		l.log.Debug("valkey: a right is missing", "err", err)
+		return nil
+	}
+	return err
 }
 
 func (l *link) clustered(c valkey.Client) bool { return c.Mode() == valkey.ClientModeCluster }

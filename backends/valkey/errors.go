@@ -81,6 +81,13 @@ func (c classifier) of(ctx context.Context, err error, reads bool) *contract.Err
 	if r, ok := c.refused(err); ok {
 		return unavailable(err, r.detail)
 	}
+	if forbidden(err) && !reads {
+		// The right was taken away just now; the script may have written before.
+		return contract.Errorf(contract.CodeOutcomeUnknown, err, "the server's ACL stopped the operation; repeat it with the same request id")
+	}
+	if forbidden(err) {
+		return unavailable(err, "the server's ACL forbids what a lease store needs")
+	}
 	if e, ok := valkey.IsValkeyErr(err); ok {
 		// WRONGTYPE, a corrupt record, an error in a script: a foreign hand or a
 		// defect. Nothing is granted over it.
@@ -103,6 +110,12 @@ func (c classifier) of(ctx context.Context, err error, reads bool) *contract.Err
 	e := contract.Errorf(contract.CodeOutcomeUnknown, err, "the answer was lost; repeat it with the same request id")
 	e.RetryAfter = retryAfter
 	return e
+}
+
+// forbidden tells that the server's ACL stopped a script that was running.
+func forbidden(err error) bool {
+	e, ok := valkey.IsValkeyErr(err)
+	return ok && strings.Contains(e.Error(), "ACL failure in script")
 }
 
 func unavailable(err error, detail string) *contract.Error {

@@ -42,6 +42,9 @@ func (r *reply) number(i int) int64 {
 
 // exec runs a script on the namespace of the room.
 func (s *Store) exec(ctx context.Context, r *room, sc *script, args ...string) (*reply, error) {
+	if why := s.link.state.Load().forbid; why != "" && !sc.reads {
+		return nil, unavailable(nil, why)
+	}
 	keys := []string{r.base}
 	msg, err := s.link.do(ctx, func(ctx context.Context, c valkey.Client) valkey.ValkeyResult {
 		return sc.lua.Exec(ctx, c, keys, args)
@@ -97,6 +100,15 @@ func (s *Store) lease(r *room, rec string, now int64) (*contract.Lease, error) {
 		return nil, contract.Errorf(contract.CodeInternal, err, "a stored record is corrupt")
 	}
 	return v.view(now), nil
+}
+
+// leaseOf is lease for a record that must be the key's.
+func (s *Store) leaseOf(r *room, key contract.KeyID, rec string, now int64) (*contract.Lease, error) {
+	l, err := s.lease(r, rec, now)
+	if err == nil && l != nil && l.KeyID != key {
+		return nil, contract.Errorf(contract.CodeInternal, errRecord, "a stored record is corrupt")
+	}
+	return l, err
 }
 
 func num[T ~int | ~int64 | ~uint64](n T) string { return strconv.FormatInt(int64(n), 10) }

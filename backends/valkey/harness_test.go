@@ -102,14 +102,14 @@ func reopening() map[string]bool {
 
 // suite runs all rules. Those that restart nothing share servers, each under a
 // prefix of its own, so that they do not sweep each other's namespaces.
-func suite(t *testing.T, name string, start func(proc.TB) []*proc.Valkey) {
+func suite(t *testing.T, name string, start func(t proc.TB, options ...string) []*proc.Valkey) {
 	t.Helper()
 	shared, own := start(t), reopening()
 	contracttest.Run(t, func(t *testing.T) *contracttest.Harness {
 		t.Helper()
 		d := &deployment{name: name, servers: shared, prefix: fmt.Sprintf("t%s:", rand.Text()[:8])}
 		if own[ruleOf(t)] {
-			d.servers = start(t)
+			d.servers = start(t, durable()...)
 		}
 		return d.harness()
 	})
@@ -127,9 +127,13 @@ func ruleOf(t *testing.T) string {
 }
 
 func TestContract(t *testing.T) {
-	suite(t, "valkey", func(t proc.TB) []*proc.Valkey { return []*proc.Valkey{proc.StartValkey(t, durable()...)} })
+	suite(t, "valkey", func(t proc.TB, options ...string) []*proc.Valkey {
+		return []*proc.Valkey{proc.StartValkey(t, options...)}
+	})
 }
 
 func TestContractCluster(t *testing.T) {
-	suite(t, "valkey-cluster", func(t proc.TB) []*proc.Valkey { return proc.StartCluster(t, 3, durable()...) })
+	suite(t, "valkey-cluster", func(t proc.TB, options ...string) []*proc.Valkey {
+		return proc.StartCluster(t, 3, options...)
+	})
 }

@@ -38,9 +38,10 @@ const (
 // link is the connection to the server. It connects in the background, again
 // when the server changed its role, and tells everybody else how things are.
 type link struct {
-	cfg   Config
-	rules classifier
-	log   *slog.Logger
+	cfg    Config
+	rights *script
+	rules  classifier
+	log    *slog.Logger
 
 	client    atomic.Pointer[clientRef]
 	state     atomic.Pointer[condition]
@@ -59,15 +60,16 @@ type clientRef struct{ valkey.Client }
 type condition struct {
 	err         error  // why there is no connection
 	refuse      string // why nothing may be granted
+	forbid      string // why nothing may be changed
 	runID       string
 	persistence string
 	policy      string
 }
 
-func newLink(cfg Config) *link {
+func newLink(cfg Config, rights *script) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{
-		cfg: cfg, rules: classifier{refusals()}, log: cfg.Logger, first: make(chan struct{}),
+		cfg: cfg, rights: rights, rules: classifier{refusals()}, log: cfg.Logger, first: make(chan struct{}),
 		broken: make(chan struct{}, 1), stop: cancel, done: make(chan struct{}),
 	}
 	l.suspect.Store(true)
@@ -266,7 +268,7 @@ func (l *link) judge(res valkey.ValkeyResult) {
 		l.suspect.Store(false)
 	}
 	if err := res.Error(); err != nil && !valkey.IsValkeyNil(err) {
-		if _, ok := l.rules.refused(err); ok {
+		if _, ok := l.rules.refused(err); ok || forbidden(err) {
 			l.report()
 		}
 	}

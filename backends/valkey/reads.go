@@ -1,6 +1,7 @@
 package valkey
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func (s *Store) Check(ctx context.Context, r *contract.CheckRequest) (contract.R
 	if err != nil {
 		return contract.Result{}, err
 	}
-	l, err := s.lease(room, a.text(0), a.now)
+	l, err := s.leaseOf(room, r.KeyID, a.text(0), a.now)
 	switch {
 	case err != nil:
 		return contract.Result{}, err
@@ -58,9 +59,12 @@ func (s *Store) Get(ctx context.Context, r *contract.GetRequest) (contract.Resul
 	if err != nil {
 		return contract.Result{}, err
 	}
-	l, err := s.lease(room, a.text(0), a.now)
-	if err != nil || l == nil {
-		return contract.Result{Outcome: contract.OutcomeNotFound}, err
+	l, err := s.leaseOf(room, r.LeaseID.KeyID(), a.text(0), a.now)
+	if err != nil {
+		return contract.Result{}, err
+	}
+	if l == nil {
+		return contract.Result{Outcome: contract.OutcomeNotFound}, nil
 	}
 	return contract.Result{Outcome: contract.OutcomeFound, Lease: l}, nil
 }
@@ -77,10 +81,10 @@ func (s *Store) GetKey(ctx context.Context, r *contract.GetKeyRequest) (contract
 		return contract.KeyResult{}, err
 	}
 	out := contract.KeyResult{Outcome: contract.OutcomeNotFound, KeyID: r.KeyID}
-	if out.Lease, err = s.lease(room, a.text(0), a.now); err != nil {
+	if out.Lease, err = s.leaseOf(room, r.KeyID, a.text(0), a.now); err != nil {
 		return contract.KeyResult{}, err
 	}
-	if out.Last, err = s.lease(room, a.text(1), a.now); err != nil {
+	if out.Last, err = s.leaseOf(room, r.KeyID, a.text(1), a.now); err != nil {
 		return contract.KeyResult{}, err
 	}
 	for _, l := range []*contract.Lease{out.Last, out.Lease} {
@@ -172,8 +176,8 @@ func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract
 	}
 	st := s.link.state.Load()
 	h.Ready, h.ActiveLeases, h.Waiters = true, a.number(0), a.number(1)
-	if st.refuse != "" {
-		h.Ready, h.Detail = false, st.refuse
+	if why := cmp.Or(st.forbid, st.refuse); why != "" {
+		h.Ready, h.Detail = false, why
 	} else if st.persistence != "" {
 		h.Detail = "persistence: " + st.persistence
 	}

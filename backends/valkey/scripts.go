@@ -15,7 +15,7 @@ var sources embed.FS
 type scripts struct {
 	acquire, renew, release, revoke, leave, undo *script
 	get, getKey, check, history, list, listEnded *script
-	floor, watch, health, tick                   *script
+	floor, watch, health, tick, rights           *script
 }
 
 type script struct {
@@ -58,6 +58,7 @@ func newScripts() (*scripts, error) {
 		{&s.watch, "watch", oomSafe, plain, true},
 		{&s.health, "health", "", []string{"base"}, true},
 		{&s.tick, "tick", oomSafe, placed, true},
+		{&s.rights, "rights", oomSafe, nil, true},
 	} {
 		var b strings.Builder
 		b.WriteString(strings.TrimSpace("#!lua "+d.flags) + "\n")

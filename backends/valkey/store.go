@@ -55,7 +55,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		closing: make(chan struct{}), dead: make(chan struct{}), idle: make(chan struct{}), ended: make(chan struct{}),
 		rooms: map[string]*room{}, streams: map[*stream]struct{}{},
 	}
-	s.link = newLink(cfg)
+	s.link = newLink(cfg, sc.rights)
 	s.start(s.registry)
 	return s, nil
 }

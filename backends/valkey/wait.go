@@ -11,7 +11,10 @@ import (
 const (
 	// finalTimeout bounds how long a call whose wait is over waits to learn
 	// whether its turn came first. It is less than contract.AnswerSlack.
-	finalTimeout = contract.AnswerSlack * 8 / 10
+	finalTimeout = contract.AnswerSlack * 19 / 20
+	// finalShare is the least of it that is left for the last try when another
+	// one still runs.
+	finalShare = contract.AnswerSlack / 4
 	// tryTimeout bounds a try of a waiting call.
 	tryTimeout = 5 * time.Second
 	// lookAgain is how often a waiting call tries though nothing woke it.
@@ -169,7 +172,7 @@ func (w *wait) settle(ctx context.Context, limit time.Time) (bool, contract.Resu
 	if w.running == nil {
 		return false, contract.Result{}, nil
 	}
-	timer := time.NewTimer(time.Until(limit) / 2)
+	timer := time.NewTimer(time.Until(limit) - finalShare)
 	defer timer.Stop()
 	select {
 	case t := <-w.running:

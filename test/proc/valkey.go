@@ -62,9 +62,7 @@ func startValkey(t TB, bin string, conf []string, options []string) *Valkey {
 	if bin == "valkey-server" {
 		v.args = append(v.args, "--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0")
 	}
-	for i := 0; i+1 < len(options); i += 2 {
-		v.args = append(v.args, "--"+options[i], options[i+1])
-	}
+	v.Options(options...)
 	t.Cleanup(func() { v.Kill() })
 	v.Start(t)
 	return v
@@ -175,8 +173,20 @@ func (v *Valkey) Stop() {
 }
 
 // Pause stops the server's process until Resume: it neither answers nor hangs
-// up.
-func (v *Valkey) Pause() { _ = v.cmd.Process.Signal(syscall.SIGSTOP) }
+// up. It returns when the process has stopped.
+func (v *Valkey) Pause() {
+	_ = v.cmd.Process.Signal(syscall.SIGSTOP)
+	for deadline := time.Now().Add(valkeyStart); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.PID()))
+		if err != nil {
+			return // it has ended
+		}
+		// The state follows the command's name, which stands in parentheses.
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(rest, "T") {
+			return
+		}
+	}
+}
 
 // Resume lets a paused server go on.
 func (v *Valkey) Resume() { _ = v.cmd.Process.Signal(syscall.SIGCONT) }
@@ -195,6 +205,20 @@ func (v *Valkey) Do(t TB, args ...string) string {
 		t.Fatalf("valkey-cli %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// Try is Do where it does not matter what becomes of the command.
+func (v *Valkey) Try(args ...string) {
+	ctx, cancel := context.WithTimeout(context.Background(), valkeyStart)
+	defer cancel()
+	_ = exec.CommandContext(ctx, "valkey-cli", append([]string{"-p", strconv.Itoa(v.port)}, args...)...).Run()
+}
+
+// Options adds options for the next start.
+func (v *Valkey) Options(options ...string) {
+	for i := 0; i+1 < len(options); i += 2 {
+		v.args = append(v.args, "--"+options[i], options[i+1])
+	}
 }
 
 // Eventually waits until a command prints what is wanted of it.

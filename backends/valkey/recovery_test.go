@@ -1,0 +1,202 @@
+package valkey_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"leased/backends/valkey"
+	"leased/contract"
+	"leased/test/proc"
+)
+
+// refusedAfter wants the holder of a lease that the store no longer knows to be
+// refused, and the key's next token to be higher.
+func (b *bench) refusedAfter(what string, held *contract.Lease) {
+	b.Helper()
+	res, err := b.store.Renew(b.within(2*time.Second), b.renewOf(held))
+	if err != nil || res.Outcome != contract.OutcomeNotFound {
+		b.Errorf("%s: renewal by the old holder: got %v, error %v, want not_found", what, res.Outcome, err)
+	}
+	if next := b.grant(held.Key.Target.ID); next.Token <= held.Token {
+		b.Errorf("%s: token %d after token %d", what, next.Token, held.Token)
+	}
+}
+
+func TestRecovery_ScriptFlush(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, valkey.Config{})
+	held := b.grant("held")
+	b.server.Do(t, "SCRIPT", "FLUSH", "SYNC")
+	b.expect("after SCRIPT FLUSH", b.reads(held), time.Second, 0)
+	b.server.Do(t, "SCRIPT", "FLUSH", "SYNC")
+	b.expect("after SCRIPT FLUSH", calls{"renew": b.mutations(held)["renew"]}, time.Second, 0)
+	b.grant("other")
+}
+
+func TestRecovery_FlushAll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, valkey.Config{})
+	held := b.grant("held")
+	stream, err := b.store.Watch(b.within(time.Second), &contract.WatchRequest{Namespace: "bench"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	b.server.Do(t, "FLUSHALL")
+	b.refusedAfter("FLUSHALL", held)
+	ev, err := stream.Next(b.within(10 * time.Second))
+	if err != nil || ev.Kind != contract.EventGap {
+		t.Errorf("the stream after FLUSHALL: got %v, error %v, want a gap", ev.Kind, err)
+	}
+}
+
+func TestRecovery_RestartEmpty(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, valkey.Config{})
+	held := b.grant("held")
+	b.server.Kill()
+	b.server.Start(t)
+	b.serves()
+	b.refusedAfter("a restart with nothing", held)
+}
+
+func TestRecovery_OlderSnapshot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, valkey.Config{})
+	before := b.grant("before")
+	b.server.Do(t, "SAVE")
+	var last *contract.Lease
+	for range 3 {
+		last = b.grant("after")
+		if _, err := b.store.Release(b.within(time.Second), releaseOf(last, b.ids.Add(1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last = b.grant("after")
+	b.server.Kill()
+	b.server.Start(t)
+	b.serves()
+	b.refusedAfter("an older snapshot", last)
+	b.expect("an older snapshot", calls{"renew": b.mutations(before)["renew"]}, time.Second, 0)
+}
+
+func TestRecovery_LaggingReplica(t *testing.T) {
+	t.Parallel()
+	primary := proc.StartValkey(t)
+	replica := proc.StartReplica(t, primary)
+	b := on(t, primary, valkey.Config{Addresses: []string{primary.Addr, replica.Addr}, Mode: valkey.ModeStandalone})
+	first := b.grant("first")
+	primary.Do(t, "WAIT", "1", "2000")
+	replica.Do(t, "REPLICAOF", "NO", "ONE") // from here on it misses what happens
+	lost := b.grant("lost")
+	primary.Kill()
+	b.serves()
+	b.refusedAfter("the promotion of a lagging replica", lost)
+	b.expect("after the promotion", calls{"renew": b.mutations(first)["renew"]}, time.Second, 0)
+}
+
+func TestRecovery_Demotion(t *testing.T) {
+	t.Parallel()
+	primary := proc.StartValkey(t)
+	replica := proc.StartReplica(t, primary)
+	b := on(t, primary, valkey.Config{Addresses: []string{primary.Addr, replica.Addr}})
+	b.grant("held")
+	primary.Do(t, "WAIT", "1", "2000")
+	replica.Do(t, "REPLICAOF", "NO", "ONE")
+	host, port := "127.0.0.1", replica.Addr[len("127.0.0.1:"):]
+	primary.Do(t, "REPLICAOF", host, port) // its connections stay open
+	b.serves()
+	if got := replica.Do(t, "EXISTS", b.store.Base("bench")+":m"); got != "1" {
+		t.Errorf("the new primary has nothing of the namespace")
+	}
+}
+
+func TestRecovery_Sentinel(t *testing.T) {
+	t.Parallel()
+	primary := proc.StartValkey(t)
+	replica := proc.StartReplica(t, primary)
+	sentinel := proc.StartSentinel(t, "leases", primary)
+	sentinel.Eventually(t, "the sentinel knows the replica", func(s string) bool { return s != "" }, "SENTINEL", "REPLICAS", "leases")
+	b := on(t, primary, valkey.Config{Addresses: []string{sentinel.Addr}, SentinelMaster: "leases"})
+	held := b.grant("held")
+	primary.Do(t, "WAIT", "1", "2000")
+	primary.Kill()
+	replica.Eventually(t, "the replica is promoted", func(s string) bool { return len(s) > 6 && s[:6] == "master" }, "ROLE")
+	b.serves()
+	b.expect("after the fail-over", calls{"renew": b.mutations(held)["renew"]}, 2*time.Second, 0)
+}
+
+func TestReplicaAcks(t *testing.T) {
+	t.Parallel()
+	primary := proc.StartValkey(t)
+	replica := proc.StartReplica(t, primary)
+	b := on(t, primary, valkey.Config{Addresses: []string{primary.Addr}, ReplicaAcks: 1, ReplicaTimeout: 300 * time.Millisecond})
+	b.grant("confirmed")
+	replica.Pause()
+	r := b.acquireOf("unconfirmed")
+	_, err := b.store.Acquire(b.within(5*time.Second), r)
+	if contract.CodeOf(err) != contract.CodeUnavailable {
+		t.Fatalf("acquire that no replica confirms: got %v, want unavailable", err)
+	}
+	key, err := b.store.GetKey(b.within(time.Second), &contract.GetKeyRequest{Namespace: "bench", KeyID: r.Key.ID()})
+	if err != nil || key.Lease != nil {
+		t.Errorf("the key after a grant that was not confirmed: held %v, error %v", key.Lease != nil, err)
+	}
+	replica.Resume()
+	// The request id was not used up.
+	b.eventually("the same acquire is granted", 5*time.Second, func() bool {
+		res, err := b.store.Acquire(b.within(2*time.Second), r)
+		return err == nil && res.Outcome == contract.OutcomeAcquired && !res.Replayed
+	})
+}
+
+func TestOrphansAreSwept(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, valkey.Config{}, durable()...)
+	gone := open(t, valkey.Config{Addresses: []string{b.server.Addr}})
+	r := b.acquireOf("orphan")
+	r.Namespace, r.TTL = "elsewhere", 300*time.Millisecond
+	if res, err := gone.Acquire(b.within(time.Second), r); err != nil || res.Outcome != contract.OutcomeAcquired {
+		t.Fatalf("acquire: %v, %v", res.Outcome, err)
+	}
+	base := gone.Base("elsewhere")
+	b.eventually("the namespace is registered", 5*time.Second, func() bool {
+		return b.server.Do(t, "SISMEMBER", valkey.DefaultPrefix+"spaces", "elsewhere") == "1"
+	})
+	gone.Kill()
+	b.server.Kill()
+	b.server.Start(t)
+	expired := make(chan contract.Event, 16)
+	observed := open(t, valkey.Config{Addresses: []string{b.server.Addr}, Observer: func(ev contract.Event) { expired <- ev }})
+	defer func() { _ = observed.Close(b.within(5 * time.Second)) }()
+	// Nobody asks: a gateway that starts finds the namespace and what is over.
+	b.eventually("the orphaned lease is ended", 20*time.Second, func() bool { return b.server.Do(t, "ZCARD", base+":x") == "0" })
+	if got := b.server.Do(t, "XLEN", base+":e"); got != "2" {
+		t.Errorf("%s events in the namespace, want a grant and one expiry", got)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, valkey.Config{})
+	keep := contract.Retention{Idempotency: 200 * time.Millisecond, History: 200 * time.Millisecond, HistoryPerKey: 2}
+	for i := range 50 {
+		r := b.acquireOf(fmt.Sprint("brief-", i%5))
+		r.Retention, r.TTL = keep, 10*time.Second
+		res, err := b.store.Acquire(b.within(time.Second), r)
+		if err != nil || res.Outcome != contract.OutcomeAcquired {
+			t.Fatalf("acquire: %v, %v", res.Outcome, err)
+		}
+		release := releaseOf(res.Lease, b.ids.Add(1))
+		release.Retention = keep
+		if _, err := b.store.Release(b.within(time.Second), release); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What is left: the stream, the meta record, the registry, and what replays
+	// the acquires for as long as their leases could have lived.
+	b.eventually("what is over is forgotten", 20*time.Second, func() bool {
+		return b.server.Do(t, "EVAL", "return #redis.call('KEYS', '*')", "0") == "3"
+	})
+}
