@@ -40,14 +40,14 @@ func (s *Store) attempt(r *contract.AcquireRequest, room *room) *attempt {
 		room: room, scope: r.Scope(), key: r.Key.ID(),
 		by: cause{principal: r.Owner, requestID: r.RequestID, traceID: r.TraceID, reason: undoneReason},
 	}
-	print := r.Fingerprint()
+	mark := r.Fingerprint()
 	// The nonce names the lease should this be granted; it may be used again for
 	// the same attempt.
 	var nonce [16]byte
 	_, _ = rand.Read(nonce[:]) // never fails, see its documentation
 	maxLife := grantable(r.MaxLifetime)
 	a.args = []string{
-		a.key.String(), string(a.scope[:]), string(print[:]), string(head(a.key, nonce, holderTag(r.Owner, r.Instance))),
+		a.key.String(), string(a.scope[:]), string(mark[:]), string(head(a.key, nonce, holderTag(r.Owner, r.Instance))),
 		string(fixed(r, maxLife)), num(min(grantable(r.TTL), maxLife)),
 		kept(r.Retention.History), num(r.Retention.HistoryPerKey), kept(r.Retention.Idempotency),
 		num(r.Limits.LeasesPerOwner), modeNow, num(r.Limits.WaitersPerKey), s.gateway, "0", num(heartbeatLife.Milliseconds()),
@@ -97,11 +97,11 @@ func (s *Store) settled(ctx context.Context, a *attempt, rep *reply, limit time.
 			return res, nil // its gateway died: nobody holds the key, and it is not to be had
 		}
 		next, err := s.try(ctx, a, a.args)
-		switch {
-		case contract.CodeOf(err) == contract.CodeOutcomeUnknown:
+		if contract.CodeOf(err) == contract.CodeOutcomeUnknown {
 			return contract.Result{}, err // this one may have been granted
-		case err != nil:
-			return res, nil
+		}
+		if err != nil {
+			return res, nil //nolint:nilerr // it was not applied, and the answer that there is says no
 		}
 		rep = next
 	}

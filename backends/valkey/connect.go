@@ -25,6 +25,7 @@ func (l *link) connect(ctx context.Context) (valkey.Client, error) {
 		return newClient(o)
 	case ModeCluster:
 		return newClient(l.options())
+	case ModeAuto, ModeStandalone:
 	}
 	var last error
 	for _, address := range l.cfg.Addresses {

@@ -74,8 +74,7 @@ func (c classifier) refused(err error) (refusal, bool) {
 // of returns the contract's error for err. reads tells that the command
 // changed nothing, so that nothing about it is unknown.
 func (c classifier) of(ctx context.Context, err error, reads bool) *contract.Error {
-	var known *contract.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*contract.Error](err); ok {
 		return known
 	}
 	if r, ok := c.refused(err); ok {

@@ -24,11 +24,10 @@ type bench struct {
 	ids    atomic.Int64
 }
 
-func newBench(t *testing.T, cfg valkey.Config, options ...string) *bench {
+func newBench(t *testing.T, options ...string) *bench {
 	t.Helper()
 	v := proc.StartValkey(t, options...)
-	cfg.Addresses = append(cfg.Addresses, v.Addr)
-	return on(t, v, cfg)
+	return on(t, v, valkey.Config{Addresses: []string{v.Addr}})
 }
 
 func on(t *testing.T, v *proc.Valkey, cfg valkey.Config) *bench {
@@ -180,8 +179,8 @@ func (b *bench) health() contract.Health {
 	return h
 }
 
-// eventually waits until ok, and returns how long that took.
-func (b *bench) eventually(what string, limit time.Duration, ok func() bool) time.Duration {
+// eventually waits until ok.
+func (b *bench) eventually(what string, limit time.Duration, ok func() bool) {
 	b.Helper()
 	began := time.Now()
 	for !ok() {
@@ -190,7 +189,6 @@ func (b *bench) eventually(what string, limit time.Duration, ok func() bool) tim
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return time.Since(began)
 }
 
 // serves wants the store to serve again in time.

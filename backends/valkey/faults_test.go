@@ -16,7 +16,7 @@ import (
 
 func TestFaults_ServerDown(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{}, durable()...)
+	b := newBench(t, durable()...)
 	held := b.grant("held")
 	b.server.Kill()
 	refused := 0 // in a row: there are several connections, each of which has to notice
@@ -54,7 +54,7 @@ func TestFaults_NeverUp(t *testing.T) {
 
 func TestFaults_Paused(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{})
+	b := newBench(t)
 	held := b.grant("held")
 	b.server.Pause()
 	reads := b.reads(held)
@@ -77,7 +77,7 @@ func TestFaults_Paused(t *testing.T) {
 
 func TestFaults_KilledDuringCall(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{}, durable()...)
+	b := newBench(t, durable()...)
 	held := b.grant("held")
 	for name, call := range b.mutations(held) {
 		if name == "wait" {
@@ -98,7 +98,7 @@ func TestFaults_KilledDuringCall(t *testing.T) {
 
 func TestFaults_Loading(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{}, "appendonly", "no")
+	b := newBench(t, "appendonly", "no")
 	held := b.grant("held")
 	for i := range 40 {
 		b.grant(fmt.Sprint("more-", i))
@@ -136,7 +136,7 @@ func TestFaults_Loading(t *testing.T) {
 
 func TestFaults_OutOfMemory(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{})
+	b := newBench(t)
 	held, other := b.grant("held"), b.grant("other")
 	b.server.Do(t, "CONFIG", "SET", "maxmemory", "1mb")
 	b.expect("out of memory", calls{"acquire": b.mutations(held)["acquire"]}, time.Second, contract.CodeUnavailable)
@@ -173,7 +173,7 @@ func TestFaults_Refusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, valkey.Config{})
+			b := newBench(t)
 			held := b.grant("held")
 			b.server.Do(t, c.harm...)
 			if name == "no permission within scripts" {
@@ -194,7 +194,7 @@ func TestFaults_Refusals(t *testing.T) {
 
 func TestFaults_Busy(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{}, "busy-reply-threshold", "50")
+	b := newBench(t, "busy-reply-threshold", "50")
 	held := b.grant("held")
 	go func() { b.server.Try("EVAL", "while true do end", "0") }()
 	b.eventually("the server is busy", 5*time.Second, func() bool {
@@ -232,7 +232,7 @@ func TestFaults_ForeignHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, valkey.Config{})
+			b := newBench(t)
 			held, other := b.grant("held"), b.grant("other")
 			key := func(l *contract.Lease) string { return b.store.Base(l.Namespace) + ":k:" + l.KeyID.String() }
 			args := append([]string(nil), set...)
@@ -261,7 +261,7 @@ func TestFaults_ForeignHand(t *testing.T) {
 
 func TestFaults_EvictionPolicy(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{}, "maxmemory-policy", "volatile-lru")
+	b := newBench(t, "maxmemory-policy", "volatile-lru")
 	acquire := calls{"acquire": func(ctx context.Context) error {
 		_, err := b.store.Acquire(ctx, b.acquireOf("key"))
 		return err

@@ -108,16 +108,15 @@ func suite(t *testing.T, name string, start func(t proc.TB, options ...string) [
 	contracttest.Run(t, func(t *testing.T) *contracttest.Harness {
 		t.Helper()
 		d := &deployment{name: name, servers: shared, prefix: fmt.Sprintf("t%s:", rand.Text()[:8])}
-		if own[ruleOf(t)] {
+		if own[ruleOf(t.Name())] {
 			d.servers = start(t, durable()...)
 		}
 		return d.harness()
 	})
 }
 
-// ruleOf returns the rule's id: the last part of the test's name.
-func ruleOf(t *testing.T) string {
-	name := t.Name()
+// ruleOf returns the rule's id: the last part of its test's name.
+func ruleOf(name string) string {
 	for i := len(name) - 1; i >= 0; i-- {
 		if name[i] == '/' {
 			return name[i+1:]

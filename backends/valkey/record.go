@@ -229,24 +229,25 @@ func (v *stored) parseText(s string) (string, error) {
 // parseEnd reads how the lease ended.
 func (v *stored) parseEnd(tail string) error {
 	l := &v.lease
-	switch {
-	case l.State == contract.StateActive:
+	switch l.State {
+	case contract.StateActive:
 		if tail != "" {
 			return errRecord
 		}
 		return nil
-	case l.State == contract.StateExpired:
+	case contract.StateExpired:
 		if len(tail) != 8 {
 			return errRecord
 		}
 		l.EndedAt = instant(v.recorded)
 		v.recorded = int64(u64(tail))
 		return nil
+	default:
+		var err error
+		v.end, err = parseCause(tail)
+		l.EndedAt, l.EndedBy, l.Reason = instant(v.recorded), v.end.principal, v.end.reason
+		return err
 	}
-	var err error
-	v.end, err = parseCause(tail)
-	l.EndedAt, l.EndedBy, l.Reason = instant(v.recorded), v.end.principal, v.end.reason
-	return err
 }
 
 // view returns the lease as it is shown at an instant of the server's clock.

@@ -25,7 +25,7 @@ func (b *bench) refusedAfter(what string, held *contract.Lease) {
 
 func TestRecovery_ScriptFlush(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{})
+	b := newBench(t)
 	held := b.grant("held")
 	b.server.Do(t, "SCRIPT", "FLUSH", "SYNC")
 	b.expect("after SCRIPT FLUSH", b.reads(held), time.Second, 0)
@@ -36,7 +36,7 @@ func TestRecovery_ScriptFlush(t *testing.T) {
 
 func TestRecovery_FlushAll(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{})
+	b := newBench(t)
 	held := b.grant("held")
 	stream, err := b.store.Watch(b.within(time.Second), &contract.WatchRequest{Namespace: "bench"})
 	if err != nil {
@@ -53,7 +53,7 @@ func TestRecovery_FlushAll(t *testing.T) {
 
 func TestRecovery_RestartEmpty(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{})
+	b := newBench(t)
 	held := b.grant("held")
 	b.server.Kill()
 	b.server.Start(t)
@@ -63,7 +63,7 @@ func TestRecovery_RestartEmpty(t *testing.T) {
 
 func TestRecovery_OlderSnapshot(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{})
+	b := newBench(t)
 	before := b.grant("before")
 	b.server.Do(t, "SAVE")
 	var last *contract.Lease
@@ -153,7 +153,7 @@ func TestReplicaAcks(t *testing.T) {
 
 func TestOrphansAreSwept(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{}, durable()...)
+	b := newBench(t, durable()...)
 	gone := open(t, valkey.Config{Addresses: []string{b.server.Addr}})
 	r := b.acquireOf("orphan")
 	r.Namespace, r.TTL = "elsewhere", 300*time.Millisecond
@@ -179,7 +179,7 @@ func TestOrphansAreSwept(t *testing.T) {
 
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, valkey.Config{})
+	b := newBench(t)
 	keep := contract.Retention{Idempotency: 200 * time.Millisecond, History: 200 * time.Millisecond, HistoryPerKey: 2}
 	for i := range 50 {
 		r := b.acquireOf(fmt.Sprint("brief-", i%5))

@@ -3,6 +3,7 @@ package valkey
 import (
 	"embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/valkey-io/valkey-go"
@@ -62,7 +63,7 @@ func newScripts() (*scripts, error) {
 	} {
 		var b strings.Builder
 		b.WriteString(strings.TrimSpace("#!lua "+d.flags) + "\n")
-		for _, part := range append(d.parts[:len(d.parts):len(d.parts)], d.name) {
+		for _, part := range append(slices.Clip(d.parts), d.name) {
 			text, err := sources.ReadFile("scripts/" + part + ".lua")
 			if err != nil {
 				return nil, fmt.Errorf("valkey: %w", err)

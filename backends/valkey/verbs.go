@@ -23,9 +23,9 @@ func grantable(d time.Duration) int64 {
 func kept(d time.Duration) string { return num((d + time.Microsecond - 1) / time.Microsecond) }
 
 // endArgs are those that release and revoke share.
-func endArgs(key contract.KeyID, scope contract.Scope, print contract.Fingerprint, id contract.LeaseID, c cause, keep contract.Retention) []string {
+func endArgs(key contract.KeyID, scope contract.Scope, mark contract.Fingerprint, id contract.LeaseID, c cause, keep contract.Retention) []string {
 	return []string{
-		key.String(), string(scope[:]), string(print[:]), string(id[16:]), c.encode(),
+		key.String(), string(scope[:]), string(mark[:]), string(id[16:]), c.encode(),
 		kept(keep.History), num(keep.HistoryPerKey), kept(keep.Idempotency),
 	}
 }
@@ -146,8 +146,8 @@ func (s *Store) renew(ctx context.Context, room *room, rs []contract.RenewReques
 	args = append(args, string(holder[:]), num(grantable(r.TTL)), kept(r.Retention.History), num(r.Retention.HistoryPerKey),
 		kept(r.Retention.Idempotency), by.encode())
 	for i := range rs {
-		scope, print := rs[i].Scope(), rs[i].Fingerprint()
-		args = append(args, rs[i].LeaseID.KeyID().String(), string(scope[:]), string(print[:]), string(rs[i].LeaseID[16:]), num(rs[i].Token))
+		scope, mark := rs[i].Scope(), rs[i].Fingerprint()
+		args = append(args, rs[i].LeaseID.KeyID().String(), string(scope[:]), string(mark[:]), string(rs[i].LeaseID[16:]), num(rs[i].Token))
 	}
 	a, err := s.exec(ctx, room, s.scripts.renew, args...)
 	if err != nil {

@@ -125,7 +125,8 @@ func (st *stream) take() (contract.Event, bool, error) {
 	if err != nil {
 		return contract.Event{}, false, contract.Errorf(contract.CodeInternal, err, "the namespace's stream is corrupt")
 	}
-	return ev, st.wants(&ev), nil
+	show := st.wants(&ev)
+	return ev, show, nil
 }
 
 func (st *stream) wants(ev *contract.Event) bool {

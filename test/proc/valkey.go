@@ -77,10 +77,13 @@ func FreePort(t TB) int {
 		if err != nil {
 			t.Fatalf("free port: %v", err)
 		}
-		port := l.Addr().(*net.TCPAddr).Port
+		addr, ok := l.Addr().(*net.TCPAddr)
 		_ = l.Close()
+		if !ok {
+			continue
+		}
 		// Ephemeral ports may be given to any connection: servers get others.
-		port = 10_000 + port%15_000
+		port := 10_000 + addr.Port%15_000
 		if free(port) && free(port+10_000) {
 			return port
 		}
