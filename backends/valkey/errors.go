@@ -98,13 +98,16 @@ func (c classifier) of(ctx context.Context, err error, reads bool) *contract.Err
 	if errors.Is(err, errRecord) {
 		return contract.Errorf(contract.CodeInternal, err, "a stored record is corrupt")
 	}
+	// The client gives a connection the deadline of the call, which may pass a
+	// moment before the context notices.
+	late := ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)
 	switch {
-	case reads && ctx.Err() != nil:
+	case reads && late:
 		return contract.Errorf(contract.CodeTimeout, err, "no answer before the deadline")
 	case reads:
 		return unavailable(err, "the connection to the server broke")
-	case ctx.Err() != nil:
-		return contract.Lost(ctx)
+	case late:
+		return contract.Errorf(contract.CodeOutcomeUnknown, err, "no answer before the deadline; repeat it with the same request id")
 	}
 	e := contract.Errorf(contract.CodeOutcomeUnknown, err, "the answer was lost; repeat it with the same request id")
 	e.RetryAfter = retryAfter

@@ -83,6 +83,9 @@ func TestFaults_KilledDuringCall(t *testing.T) {
 		if name == "wait" {
 			continue // it tries again until its wait is over
 		}
+		for range 30 { // so that every connection is there
+			_ = b.reads(held)["get"](b.within(time.Second))
+		}
 		b.server.Pause()
 		done := make(chan error, 1)
 		go func() { done <- call(b.within(5 * time.Second)) }()

@@ -158,6 +158,9 @@ func (w *wait) end(ctx context.Context) (contract.Result, error) {
 	}
 	if err != nil {
 		w.s.leaveLater(w.a, n)
+		if contract.CodeOf(err) == contract.CodeTimeout {
+			err = uncertain(err) // it was the wait's end that came too late, not the call
+		}
 		return contract.Result{}, err
 	}
 	if isGone(ctx) {

@@ -2,6 +2,7 @@ package valkey
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -156,7 +157,7 @@ func (st *stream) read(ctx context.Context) error {
 	case err == nil:
 		st.ahead = entries
 		return nil
-	case bounded.Err() != nil:
+	case bounded.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		return nil // Next finds out why
 	}
 	return st.store.link.rules.of(ctx, err, true)
