@@ -50,7 +50,7 @@ func (s *Store) attempt(r *contract.AcquireRequest, room *room) *attempt {
 		a.key.String(), string(a.scope[:]), string(mark[:]), string(head(a.key, nonce, holderTag(r.Owner, r.Instance))),
 		string(fixed(r, maxLife)), num(min(grantable(r.TTL), maxLife)),
 		kept(r.Retention.History), num(r.Retention.HistoryPerKey), kept(r.Retention.Idempotency),
-		num(r.Limits.LeasesPerOwner), modeNow, num(r.Limits.WaitersPerKey), s.gateway, "0", num(heartbeatLife.Milliseconds()),
+		num(r.Limits.LeasesPerOwner), modeNow, num(r.Limits.WaitersPerKey), s.gateway, "0", num(heartbeatLife.Milliseconds()), a.by.encode(),
 	}
 	return a
 }
@@ -77,34 +77,7 @@ func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contra
 	if err != nil {
 		return contract.Result{}, err
 	}
-	return s.settled(ctx, a, rep, time.Now().Add(finalTimeout))
-}
-
-// settlePause is the longest pause between two looks at a key that is between
-// two holders.
-const settlePause = 4 * time.Millisecond
-
-// settled is the answer of a try that does not wait. A conflict without a lease
-// is about a key that is free for the moment in which the waiter whose turn it
-// is takes it: by then there is a holder to show, and who that is decides.
-func (s *Store) settled(ctx context.Context, a *attempt, rep *reply, limit time.Time) (contract.Result, error) {
-	for pause := time.Millisecond; ; pause = min(2*pause, settlePause) {
-		res, err := s.acquired(a.room, rep)
-		if err != nil || res.Outcome != contract.OutcomeConflict || res.Lease != nil {
-			return res, err
-		}
-		if time.Now().Add(pause).After(limit) || !sleep(ctx, pause) {
-			return res, nil // its gateway died: nobody holds the key, and it is not to be had
-		}
-		next, err := s.try(ctx, a, a.args)
-		if contract.CodeOf(err) == contract.CodeOutcomeUnknown {
-			return contract.Result{}, err // this one may have been granted
-		}
-		if err != nil {
-			return res, nil //nolint:nilerr // it was not applied, and the answer that there is says no
-		}
-		rep = next
-	}
+	return s.acquired(room, rep)
 }
 
 // try runs the acquire script once, unless nothing may be granted.

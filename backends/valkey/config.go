@@ -37,7 +37,7 @@ const (
 	maxReplicas        = 16
 	defaultAckTimeout  = time.Second
 	longestAckTimeout  = time.Minute
-	defaultDialTimeout = 2 * time.Second
+	defaultDialTimeout = 5 * time.Second
 )
 
 // Config says which server to use and how. Addresses is required.

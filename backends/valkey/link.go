@@ -19,7 +19,7 @@ const (
 	// role, whether it was restarted.
 	checkEvery = 2 * time.Second
 	// checkTimeout bounds one look.
-	checkTimeout = 2 * time.Second
+	checkTimeout = 5 * time.Second
 	// redialFirst and redialMost are the pauses between attempts to connect. A
 	// server that came back serves again within 2 s.
 	redialFirst = 50 * time.Millisecond

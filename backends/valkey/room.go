@@ -15,10 +15,10 @@ const (
 	// lives, and heartbeatLife how long that is believed. A dead gateway's
 	// waiters are skipped within the life and one more tick, less than 2 s.
 	heartbeatEvery = 250 * time.Millisecond
-	heartbeatLife  = time.Second
-	// turnPatience is how long a turn that was called is kept for its waiter,
-	// though its gateway lives.
-	turnPatience = 1500 * time.Millisecond
+	heartbeatLife  = 1300 * time.Millisecond
+	// turnPatience is how long a grant is kept for its waiter, who does not take
+	// it though its gateway lives.
+	turnPatience = 5 * time.Second
 	// idleEvery is how often a namespace is swept about whose leases this
 	// gateway knows nothing.
 	idleEvery = time.Second

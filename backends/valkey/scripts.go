@@ -33,9 +33,9 @@ const oomSafe = "flags=allow-oom"
 
 func newScripts() (*scripts, error) {
 	var s scripts
-	plain := []string{"base", "queue", "record"}
-	placed := []string{"base", "queue", "record", "places"}
-	ending := []string{"base", "queue", "record", "ending"}
+	plain := []string{"base", "queue", "record", "grant"}
+	placed := []string{"base", "queue", "record", "grant", "places"}
+	ending := []string{"base", "queue", "record", "grant", "ending"}
 	for _, d := range [...]struct {
 		to    **script
 		name  string

@@ -163,10 +163,7 @@ func (w *wait) end(ctx context.Context) (contract.Result, error) {
 		}
 		return contract.Result{}, err
 	}
-	if isGone(ctx) {
-		return w.s.acquired(w.a.room, rep)
-	}
-	return w.s.settled(final, w.a, rep, limit)
+	return w.s.acquired(w.a.room, rep)
 }
 
 // settle sees a try that runs to its end. It reports whether that ended the

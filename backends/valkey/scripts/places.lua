@@ -16,6 +16,7 @@ local function attach(kid, scope, place, gw, n)
     call('INCR', B .. 'n')
     call('PERSIST', p)
     call('PERSIST', q)
+    call('PERSIST', B .. 'r:' .. kid)
   end
   call('HSET', p, scope, head .. rest .. gw .. struct.pack('>I8', n))
   if not at then call('SADD', B .. 'y:' .. gw, kid .. scope) end
@@ -35,6 +36,7 @@ local function detach(kid, scope, place, gw, n)
           local keep = math.ceil(struct.unpack('>I8', place, 17) / 1000) + 1
           call('PEXPIRE', p, keep)
           call('PEXPIRE', q, keep)
+          call('PEXPIRE', B .. 'r:' .. kid, keep)
         end
         place = place:sub(1, 24) .. struct.pack('>I8', now)
       else

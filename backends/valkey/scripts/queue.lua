@@ -1,12 +1,15 @@
 -- The queue of a key:
 --   q:<key>  sorted set, the scopes of its places in the order of arrival
 --   p:<key>  hash, scope -> place, and n: how many of the places are present
+--   r:<key>  hash, scope -> what was asked for
 -- A place is fingerprint (16), retention (8), when it was left (8), and for
 -- each gateway with a caller at it: gateway (11) and attachment (8).
 --   n        how many places of the namespace are present
 --   g        sorted set, gateway -> until when it is believed alive
 --   y:<gw>   set, the places at which the gateway has callers
---   u        sorted set, turns that were called and not taken: key and scope
+--   u, v     grants that nobody has taken yet, key and scope: sorted set by when
+--            they were made; hash -> who undoes it, length first, and the place
+--   f:<scp>  why a waiter was refused at its turn
 local function alive(place)
   for i = 33, #place, 19 do
     local till = call('ZSCORE', B .. 'g', place:sub(i, i + 10))
@@ -27,8 +30,8 @@ local function drop(kid, scope, place)
   end
   if #place > 32 then absent(kid, p, place) end
   call('HDEL', p, scope)
+  call('HDEL', B .. 'r:' .. kid, scope)
   call('ZREM', q, scope)
-  call('ZREM', B .. 'u', kid .. scope)
   if call('EXISTS', q) == 0 then call('DEL', p) end
 end
 
@@ -50,11 +53,4 @@ local function tell(scope, place)
   for i = 33, #place, 19 do
     call('SPUBLISH', B .. 'w:' .. place:sub(i, i + 10), scope)
   end
-end
-
--- serve calls the turn of whoever is next, now that the key is free.
-local function serve(kid)
-  if call('EXISTS', B .. 'q:' .. kid) == 0 then return end
-  local scope, place = first(kid)
-  if scope and call('ZADD', B .. 'u', 'NX', now, kid .. scope) == 1 then tell(scope, place) end
 end

@@ -71,9 +71,17 @@ local function finish(kid, rec, state, at, tail, hist, events, idem)
   return rec
 end
 
+local load, serve
+
+-- recorded returns when the end of a lease was committed.
+local function recorded(rec)
+  if rec:byte(2) == 3 then return (struct.unpack('>I8', rec, #rec - 39)) end
+  return (struct.unpack('>I8', rec, 95))
+end
+
 -- load returns the latest record of a key. A lease whose time is over ends
 -- here, whoever was the first to notice.
-local function load(kid)
+function load(kid)
   local rec = call('GET', B .. 'k:' .. kid)
   if not rec then return false end
   local _, _, _, expires, _, _, _, hist, events, idem = dyn(rec)
@@ -82,14 +90,26 @@ local function load(kid)
     ended = ended or {}
     ended[#ended + 1] = rec
     serve(kid)
+    rec = call('GET', B .. 'k:' .. kid)
   end
   return rec
 end
 
--- recorded returns when the end of a lease was committed.
-local function recorded(rec)
-  if rec:byte(2) == 3 then return (struct.unpack('>I8', rec, #rec - 39)) end
-  return (struct.unpack('>I8', rec, 95))
+-- sweep ends leases whose time is over, and returns how many it looked at.
+local function sweep(limit)
+  local due = call('ZRANGEBYSCORE', B .. 'x', '-inf', now, 'LIMIT', 0, limit)
+  for i = 1, #due do
+    local ok, rec = pcall(load, due[i])
+    if not ok then
+      call('ZADD', B .. 'x', now + 60000000, due[i]) -- corrupt: nobody ends it
+    elseif not rec or rec:byte(2) ~= 2 then
+      call('ZREM', B .. 'x', due[i])
+    else
+      local _, _, _, expires = dyn(rec)
+      call('ZADD', B .. 'x', expires, due[i])
+    end
+  end
+  return #due
 end
 
 local function visible(rec, hist) return rec:byte(2) == 2 or now - recorded(rec) < hist end
@@ -121,20 +141,4 @@ local function answered(kid, prior)
   if not rec or rec:sub(19, 34) ~= nonce then rec = call('GET', B .. 'l:' .. nonce) end
   if not rec then corrupt('answer') end
   return rec
-end
-
-local function sweep(limit)
-  local due = call('ZRANGEBYSCORE', B .. 'x', '-inf', now, 'LIMIT', 0, limit)
-  for i = 1, #due do
-    local ok, rec = pcall(load, due[i])
-    if not ok then
-      call('ZADD', B .. 'x', now + 60000000, due[i]) -- corrupt: nobody ends it
-    elseif not rec or rec:byte(2) ~= 2 then
-      call('ZREM', B .. 'x', due[i])
-    else
-      local _, _, _, expires = dyn(rec)
-      call('ZADD', B .. 'x', expires, due[i])
-    end
-  end
-  return #due
 end

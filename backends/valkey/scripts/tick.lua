@@ -1,6 +1,6 @@
 -- What a gateway does every now and then: it says that it lives (and is told
 -- when it was given up), takes the callers of dead gateways away, ends leases
--- whose time is over, calls turns again that nobody took, and forgets.
+-- whose time is over, tells again of grants that nobody took, and forgets.
 local gw, beat, patience, waiting = ARGV[1], ARGV[2] * 1000, ARGV[3] * 1000, ARGV[4] == '1'
 local lost = 0
 if waiting then
@@ -27,17 +27,18 @@ local turns = {}
 local called = call('ZRANGEBYSCORE', B .. 'u', '-inf', now - 100000, 'LIMIT', 0, 100, 'WITHSCORES')
 for i = 1, #called, 2 do
   local kid, scope = called[i]:sub(1, 22), called[i]:sub(23)
-  local rec, place = load(kid), call('HGET', B .. 'p:' .. kid, scope)
-  if not place or (rec and rec:byte(2) == 2) then
+  local v = call('HGET', B .. 'v', called[i])
+  if not v then
     call('ZREM', B .. 'u', called[i])
-    if not (rec and rec:byte(2) == 2) then serve(kid) end
-  elseif not alive(place) or now - called[i + 1] > patience then
-    drop(kid, scope, place)
-    serve(kid)
-  elseif place:find(gw, 33, true) then
-    turns[#turns + 1] = scope
   else
-    tell(scope, place)
+    local who, place = untaken(v)
+    if not alive(place) or now - called[i + 1] > patience then
+      untake(kid, scope, who)
+    elseif place:find(gw, 33, true) then
+      turns[#turns + 1] = scope
+    else
+      tell(scope, place)
+    end
   end
 end
 

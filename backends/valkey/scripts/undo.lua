@@ -9,7 +9,8 @@ if prior and prior:sub(19, 34) == nonce then
 end
 if rec:byte(2) == 2 then
   local _, _, _, _, _, _, _, hist, events, idem = dyn(rec)
-  rec = finish(kid, rec, 4, now, tail, hist, events, idem)
+  finish(kid, rec, 4, now, tail, hist, events, idem)
   serve(kid)
+  rec = load(kid)
 end
 return conflict(kid, scope, rec)
