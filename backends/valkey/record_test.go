@@ -13,14 +13,14 @@ import (
 
 // sample returns a request with something in every part, and its record as the
 // scripts would write it.
-func sample(t testing.TB, state contract.State, tail string) (*contract.AcquireRequest, string) {
-	t.Helper()
+func sample(tb testing.TB, state contract.State, tail string) (*contract.AcquireRequest, string) {
+	tb.Helper()
 	key, err := contract.Key{
 		Tenant: "acme", Program: "recon", Target: contract.Target{Type: contract.TargetDomain, ID: "example.com"},
 		Actor: "crawler", Workflow: "nightly", Operation: "scan",
 	}.Normalize()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	r := &contract.AcquireRequest{
 		Namespace: "n", RequestID: "r-1", Owner: "alice", Instance: "alice-{1}", Key: key, TTL: time.Second, MaxLifetime: time.Hour,

@@ -19,6 +19,8 @@ const (
 	tryTimeout = 5 * time.Second
 	// lookAgain is how often a waiting call tries though nothing woke it.
 	lookAgain = 10 * time.Second
+	// beat is how often a call that must answer looks at the clock.
+	beat = 10 * time.Millisecond
 	// leavePause is the pause between attempts to leave a place.
 	leavePause = 200 * time.Millisecond
 )
@@ -146,24 +148,61 @@ func (w *wait) end(ctx context.Context) (contract.Result, error) {
 	if done, res, err := w.settle(ctx, limit); done {
 		return res, err
 	}
-	final, cancel := context.WithDeadline(context.Background(), limit)
-	defer cancel()
 	n := w.a.room.part(w.w)
-	var rep *reply
-	var err error
-	if isGone(ctx) {
-		rep, err = w.s.leave(final, w.a, n)
-	} else {
-		rep, err = w.s.try(final, w.a, w.a.with(modeFinal, n))
-	}
-	if err != nil {
-		w.s.leaveLater(w.a, n)
-		if contract.CodeOf(err) == contract.CodeTimeout {
-			err = uncertain(err) // it was the wait's end that came too late, not the call
+	gone := isGone(ctx)
+	final := make(chan tried, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTimeout)
+		defer cancel()
+		var t tried
+		if gone {
+			t.rep, t.err = w.s.leave(ctx, w.a, n)
+		} else {
+			t.rep, t.err = w.s.try(ctx, w.a, w.a.with(modeFinal, n))
 		}
-		return contract.Result{}, err
+		final <- t
+	}()
+	t, ok := within(final, limit)
+	switch {
+	case !ok:
+		w.after(final, n)
+		return contract.Result{}, contract.Lost(ctx)
+	case t.err != nil:
+		w.s.leaveLater(w.a, n)
+		return contract.Result{}, t.err
 	}
-	return w.s.acquired(w.a.room, rep)
+	return w.s.acquired(w.a.room, t.rep)
+}
+
+// within waits for an answer until limit, and for as much longer as this
+// process was not run meanwhile: the answer may be there and nobody to take it.
+func within(ch <-chan tried, limit time.Time) (tried, bool) {
+	timer := time.NewTimer(beat)
+	defer timer.Stop()
+	for due := time.Now().Add(beat); ; due = time.Now().Add(beat) {
+		timer.Reset(beat)
+		select {
+		case t := <-ch:
+			return t, true
+		case <-timer.C:
+		}
+		if late := time.Since(due); late > beat/5 {
+			limit = limit.Add(late)
+		}
+		if time.Now().After(limit) {
+			return tried{}, false
+		}
+	}
+}
+
+// after sees a try to its end whose caller was told that the outcome is unknown.
+// Whoever asks again finds the grant, should it have come; but nobody is left to
+// take one that comes later.
+func (w *wait) after(running <-chan tried, n uint64) {
+	w.s.start(func(context.Context) {
+		<-running // bounded by tryTimeout
+		w.s.leaveLater(w.a, n)
+	})
 }
 
 // settle sees a try that runs to its end. It reports whether that ended the
@@ -172,26 +211,16 @@ func (w *wait) settle(ctx context.Context, limit time.Time) (bool, contract.Resu
 	if w.running == nil {
 		return false, contract.Result{}, nil
 	}
-	timer := time.NewTimer(time.Until(limit) - finalShare)
-	defer timer.Stop()
-	select {
-	case t := <-w.running:
-		if t.err == nil && t.rep.code != "parked" {
-			res, err := w.answer(ctx, t.rep)
-			return true, res, err
-		}
-		return false, contract.Result{}, nil
-	case <-timer.C:
+	t, ok := within(w.running, limit.Add(-finalShare))
+	switch {
+	case !ok:
+		w.after(w.running, w.a.room.part(w.w))
+		return true, contract.Result{}, contract.Lost(ctx)
+	case t.err == nil && t.rep.code != "parked":
+		res, err := w.answer(ctx, t.rep)
+		return true, res, err
 	}
-	// Whoever asks again finds the grant, should it have come; but nobody is
-	// left to take one that comes later.
-	running := w.running
-	n := w.a.room.part(w.w)
-	w.s.start(func(context.Context) {
-		<-running // bounded by tryTimeout
-		w.s.leaveLater(w.a, n)
-	})
-	return true, contract.Result{}, contract.Lost(ctx)
+	return false, contract.Result{}, nil
 }
 
 // close ends a call because the store closes: certainly not granted, or unknown.
