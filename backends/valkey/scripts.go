@@ -33,9 +33,8 @@ const oomSafe = "flags=allow-oom"
 
 func newScripts() (*scripts, error) {
 	var s scripts
-	plain := []string{"base", "queue", "record", "grant"}
-	placed := []string{"base", "queue", "record", "grant", "places"}
-	ending := []string{"base", "queue", "record", "grant", "ending"}
+	plain := []string{"base", "record", "grant", "queue"}
+	ending := append(slices.Clone(plain), "ending")
 	for _, d := range [...]struct {
 		to    **script
 		name  string
@@ -43,12 +42,12 @@ func newScripts() (*scripts, error) {
 		parts []string
 		reads bool
 	}{
-		{&s.acquire, "acquire", "", placed, false},
+		{&s.acquire, "acquire", "", plain, false},
 		{&s.renew, "renew", oomSafe, plain, false},
 		{&s.release, "release", oomSafe, ending, false},
 		{&s.revoke, "revoke", oomSafe, ending, false},
-		{&s.leave, "leave", oomSafe, placed, false},
-		{&s.undo, "undo", oomSafe, placed, false},
+		{&s.leave, "leave", oomSafe, plain, false},
+		{&s.undo, "undo", oomSafe, plain, false},
 		{&s.get, "get", oomSafe, plain, true},
 		{&s.getKey, "getkey", oomSafe, plain, true},
 		{&s.check, "check", oomSafe, plain, true},
@@ -58,7 +57,7 @@ func newScripts() (*scripts, error) {
 		{&s.floor, "floor", oomSafe, plain, false},
 		{&s.watch, "watch", oomSafe, plain, true},
 		{&s.health, "health", "", []string{"base"}, true},
-		{&s.tick, "tick", oomSafe, placed, true},
+		{&s.tick, "tick", oomSafe, plain, true},
 		{&s.rights, "rights", oomSafe, nil, true},
 	} {
 		var b strings.Builder

@@ -34,7 +34,7 @@ local function room()
     end
   end
   if not oldest then return false end
-  drop(kid, oldest, place)
+  queue().drop(kid, oldest, place)
   return true
 end
 
@@ -43,7 +43,7 @@ if rec and rec:sub(3, 18) ~= ARGV[4]:sub(3, 18) then corrupt('key') end
 local mine = call('HMGET', p, scope, 'n')
 local place, queued = mine[1], mine[2]
 if place and #place == 32 and now - struct.unpack('>I8', place, 25) > struct.unpack('>I8', place, 17) then
-  drop(kid, scope, place) -- forgotten
+  queue().drop(kid, scope, place) -- forgotten
   place = false
 end
 if place and place:sub(1, 16) ~= print then return answer('reused') end
@@ -56,7 +56,7 @@ if mode ~= '0' then
   end
 end
 local ttl, hist, events, idem, most = ARGV[6] + 0, ARGV[7] + 0, ARGV[8] + 0, ARGV[9] + 0, ARGV[10] + 0
-if not place and full(most, ARGV[5]) then return answer('quota', 'leases_per_owner') end
+if most > 0 and not place and queue().full(most, ARGV[5]) then return answer('quota', 'leases_per_owner') end
 
 if not (rec and rec:byte(2) == 2) then
   -- The key is free, and so nobody stands in its queue: what is left there are
@@ -87,8 +87,8 @@ if mode == '1' then
     call('HSET', B .. 'r:' .. kid, scope, struct.pack('>I8I8I4I8I4I4', ttl, hist, events, idem, most, #ARGV[16]) .. ARGV[16] .. ARGV[4] .. ARGV[5])
   end
   call('ZADD', B .. 'g', 'GT', now + ARGV[15] * 1000, ARGV[13])
-  attach(kid, scope, place, ARGV[13], ARGV[14] + 0)
+  queue().attach(kid, scope, place, ARGV[13], ARGV[14] + 0)
   return answer('parked')
 end
-if mode == '2' and place and ARGV[14] ~= '0' then detach(kid, scope, place, ARGV[13], ARGV[14] + 0) end
-return conflict(kid, scope, rec)
+if mode == '2' and place and ARGV[14] ~= '0' then queue().detach(kid, scope, place, ARGV[13], ARGV[14] + 0) end
+return queue().conflict(kid, scope, rec)

@@ -10,7 +10,7 @@ local function matches(rec)
   return before == 0 or struct.unpack('>I8', rec, 75) < before
 end
 
-if sweep(200) == 200 then return answer('again') end
+if queue().sweep(200) == 200 then return answer('again') end
 local from = 0
 if after ~= '' then
   -- Members of one instant are in the order of their bytes.

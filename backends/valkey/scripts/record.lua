@@ -45,7 +45,10 @@ local function event(body, cause)
   return epoch, id:match('%-(%d+)$') + 1
 end
 
-local function unindex(kid, rec)
+-- finish ends the active lease of a key. The caller serves the queue.
+local function finish(kid, rec, state, at, tail, hist, events, idem)
+  local token, acquired, renewed, expires, ttl, renewals, _, _, _, longest = dyn(rec)
+  idem = math.max(idem, longest)
   call('ZREM', B .. 'x', kid)
   local job = rec:sub(167, 174)
   if job == '\0\0\0\0\0\0\0\0' then
@@ -53,13 +56,6 @@ local function unindex(kid, rec)
   else
     call('ZREM', B .. 'i', 'a' .. kid, 'o' .. rec:sub(147, 158) .. kid, 't' .. rec:sub(159, 166) .. kid, 'j' .. job .. kid)
   end
-end
-
--- finish ends the active lease of a key. The caller serves the queue.
-local function finish(kid, rec, state, at, tail, hist, events, idem)
-  local token, acquired, renewed, expires, ttl, renewals, _, _, _, longest = dyn(rec)
-  idem = math.max(idem, longest)
-  unindex(kid, rec)
   local body = rec:sub(1, 1) .. string.char(state) .. rec:sub(3, 50) ..
     struct.pack(DYN, token, acquired, renewed, expires, ttl, renewals, at, hist, events, idem) ..
     rec:sub(123, #rec - 36) .. struct.pack('>I4', #tail) .. tail
@@ -84,8 +80,9 @@ end
 function load(kid)
   local rec = call('GET', B .. 'k:' .. kid)
   if not rec then return false end
-  local _, _, _, expires, _, _, _, hist, events, idem = dyn(rec)
-  if rec:byte(2) == 2 and expires <= now then
+  if #rec < 246 or rec:byte(1) ~= 1 then corrupt('record') end
+  if rec:byte(2) == 2 and struct.unpack('>I8', rec, 75) <= now then
+    local _, _, _, expires, _, _, _, hist, events, idem = dyn(rec)
     rec = finish(kid, rec, 3, expires, struct.pack('>I8', now), hist, events, idem)
     ended = ended or {}
     ended[#ended + 1] = rec
@@ -93,23 +90,6 @@ function load(kid)
     rec = call('GET', B .. 'k:' .. kid)
   end
   return rec
-end
-
--- sweep ends leases whose time is over, and returns how many it looked at.
-local function sweep(limit)
-  local due = call('ZRANGEBYSCORE', B .. 'x', '-inf', now, 'LIMIT', 0, limit)
-  for i = 1, #due do
-    local ok, rec = pcall(load, due[i])
-    if not ok then
-      call('ZADD', B .. 'x', now + 60000000, due[i]) -- corrupt: nobody ends it
-    elseif not rec or rec:byte(2) ~= 2 then
-      call('ZREM', B .. 'x', due[i])
-    else
-      local _, _, _, expires = dyn(rec)
-      call('ZADD', B .. 'x', expires, due[i])
-    end
-  end
-  return #due
 end
 
 local function visible(rec, hist) return rec:byte(2) == 2 or now - recorded(rec) < hist end
@@ -130,6 +110,7 @@ local function find(kid, nonce)
   local rec = load(kid)
   if not rec then return false end
   if rec:sub(19, 34) ~= nonce then return older(kid, nonce, rec) end
+  if rec:byte(2) == 2 then return rec end
   local _, _, _, _, _, _, _, hist = dyn(rec)
   return visible(rec, hist) and rec
 end

@@ -15,13 +15,13 @@ for i = 1, #dead do
   for j = 1, #held do
     local kid, scope = held[j]:sub(1, 22), held[j]:sub(23)
     local place = call('HGET', B .. 'p:' .. kid, scope)
-    if place then detach(kid, scope, place, dead[i], MAXTOKEN) end
+    if place then queue().detach(kid, scope, place, dead[i], MAXTOKEN) end
     call('SREM', B .. 'y:' .. dead[i], held[j])
   end
   if #held == 100 then more = 1 else call('ZREM', B .. 'g', dead[i]) end
 end
 
-if sweep(100) == 100 then more = 1 end
+if queue().sweep(100) == 100 then more = 1 end
 
 local turns = {}
 local called = call('ZRANGEBYSCORE', B .. 'u', '-inf', now - 100000, 'LIMIT', 0, 100, 'WITHSCORES')
@@ -31,13 +31,13 @@ for i = 1, #called, 2 do
   if not v then
     call('ZREM', B .. 'u', called[i])
   else
-    local who, place = untaken(v)
-    if not alive(place) or now - called[i + 1] > patience then
-      untake(kid, scope, who)
+    local who, place = queue().untaken(v)
+    if not queue().alive(place) or now - called[i + 1] > patience then
+      queue().untake(kid, scope, who)
     elseif place:find(gw, 33, true) then
       turns[#turns + 1] = scope
     else
-      tell(scope, place)
+      queue().tell(scope, place)
     end
   end
 end

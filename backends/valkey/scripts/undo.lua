@@ -2,7 +2,7 @@
 local kid, scope, nonce, tail = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local prior = call('GET', B .. 'a:' .. scope)
 local rec = load(kid)
-if not rec or rec:sub(19, 34) ~= nonce then return conflict(kid, scope, rec) end
+if not rec or rec:sub(19, 34) ~= nonce then return queue().conflict(kid, scope, rec) end
 if prior and prior:sub(19, 34) == nonce then
   if prior:byte(18) ~= 0 then return answer('acquired', rec, 0) end
   call('DEL', B .. 'a:' .. scope)
@@ -13,4 +13,4 @@ if rec:byte(2) == 2 then
   serve(kid)
   rec = load(kid)
 end
-return conflict(kid, scope, rec)
+return queue().conflict(kid, scope, rec)
