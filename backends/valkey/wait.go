@@ -20,7 +20,7 @@ const (
 	// lookAgain is how often a waiting call tries though nothing woke it.
 	lookAgain = 10 * time.Second
 	// beat is how often a call that must answer looks at the clock.
-	beat = 10 * time.Millisecond
+	beat = 5 * time.Millisecond
 	// leavePause is the pause between attempts to leave a place.
 	leavePause = 200 * time.Millisecond
 )
@@ -179,17 +179,19 @@ func (w *wait) end(ctx context.Context) (contract.Result, error) {
 func within(ch <-chan tried, limit time.Time) (tried, bool) {
 	timer := time.NewTimer(beat)
 	defer timer.Stop()
-	for due := time.Now().Add(beat); ; due = time.Now().Add(beat) {
-		timer.Reset(beat)
+	for {
+		pause := min(beat, time.Until(limit))
+		due := time.Now().Add(pause)
+		timer.Reset(pause)
 		select {
 		case t := <-ch:
 			return t, true
 		case <-timer.C:
 		}
-		if late := time.Since(due); late > beat/5 {
+		if late := time.Since(due); late > time.Millisecond {
 			limit = limit.Add(late)
 		}
-		if time.Now().After(limit) {
+		if !time.Now().Before(limit) {
 			return tried{}, false
 		}
 	}
