@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,4 +87,69 @@ func cpu(b *testing.B, v *proc.Valkey) time.Duration {
 		}
 	}
 	return sum
+}
+
+// BenchmarkListOwner lists one owner's 50 leases among 50,000, on a server with
+// 200,000 keys of others.
+func BenchmarkListOwner(b *testing.B) {
+	v := proc.StartValkey(benchTB{b}, "enable-debug-command", "local")
+	v.Do(benchTB{b}, "DEBUG", "POPULATE", "200000", "foreign", "64")
+	s := open(benchTB{b}, (&deployment{servers: []*proc.Valkey{v}, prefix: "bench:"}).config())
+	defer func() { _ = s.Close(context.Background()) }()
+	const leases, each = 50_000, 50
+	var all sync.WaitGroup
+	for part := range 64 {
+		all.Go(func() {
+			for i := part; i < leases; i += 64 {
+				r := acquireOf(fmt.Sprint("key-", i), int64(i))
+				r.Owner, r.TTL = fmt.Sprint("owner-", i/each), time.Hour
+				if res, err := s.Acquire(b.Context(), r); err != nil || res.Outcome != contract.OutcomeAcquired {
+					b.Errorf("acquire: %v, %v", res.Outcome, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	var worst time.Duration
+	n := 0
+	for b.Loop() {
+		began := time.Now()
+		res, err := s.List(b.Context(), &contract.ListRequest{Namespace: "bench", Owner: fmt.Sprint("owner-", n%(leases/each))})
+		worst = max(worst, time.Since(began))
+		if err != nil || len(res.Leases) != each || res.NextCursor != "" {
+			b.Fatalf("list: %d leases, cursor %q, error %v", len(res.Leases), res.NextCursor, err)
+		}
+		n++
+	}
+	b.ReportMetric(float64(worst.Microseconds()), "worst-µs")
+}
+
+// BenchmarkHandover gives four contended keys to the next of 32 waiters.
+func BenchmarkHandover(b *testing.B) {
+	v := proc.StartValkey(benchTB{b})
+	s := open(benchTB{b}, (&deployment{servers: []*proc.Valkey{v}, prefix: "bench:"}).config())
+	defer func() { _ = s.Close(context.Background()) }()
+	var n atomic.Int64
+	var all sync.WaitGroup
+	b.ResetTimer()
+	for i := range 4 * 32 {
+		all.Go(func() {
+			for n.Add(1) <= int64(b.N) {
+				r := acquireOf(fmt.Sprint("key-", i%4), n.Add(0)*1000+int64(i))
+				r.Wait = 30 * time.Second
+				ctx, cancel := context.WithTimeout(b.Context(), r.Wait)
+				res, err := s.Acquire(ctx, r)
+				if err == nil && res.Outcome == contract.OutcomeAcquired {
+					_, err = s.Release(ctx, releaseOf(res.Lease, n.Add(0)*1000+int64(i)))
+				}
+				cancel()
+				if err != nil || res.Outcome != contract.OutcomeAcquired {
+					b.Errorf("hand-over: %v, %v", res.Outcome, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }

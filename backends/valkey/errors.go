@@ -65,7 +65,7 @@ func (c classifier) refused(err error) (refusal, bool) {
 	if errors.As(err, &op) && op.Op == "dial" {
 		return refusal{"dial", "the server cannot be reached"}, true
 	}
-	if errors.Is(err, valkey.ErrNoAddr) {
+	if errors.Is(err, valkey.ErrNoAddr) || errors.Is(err, valkey.ErrNoSlot) {
 		return refusal{"dial", "no server can be reached"}, true
 	}
 	return refusal{}, false

@@ -2,6 +2,7 @@ package valkey
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -97,10 +98,27 @@ func (l *link) options() valkey.ClientOption {
 		Dialer:           net.Dialer{Timeout: defaultDialTimeout, KeepAlive: time.Second},
 		ConnWriteTimeout: stuckAfter, PipelineMultiplex: multiplex, AlwaysPipelining: true,
 		DisableRetry: true, DisableCache: true, ClientName: "leased", RingScaleEachConn: 11,
-		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
+		DialCtxFn: dial, ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
 		BlockingPoolCleanup: time.Minute,
 		ClusterOption:       valkey.ClusterOption{ShardsRefreshInterval: 5 * time.Second, MaxMovedRedirections: 5},
 	}
+}
+
+// dial marks what went wrong as having gone wrong before anything was sent,
+// the TLS handshake included.
+func dial(ctx context.Context, address string, d *net.Dialer, cfg *tls.Config) (net.Conn, error) {
+	var conn net.Conn
+	var err error
+	if cfg != nil {
+		conn, err = (&tls.Dialer{NetDialer: d, Config: cfg}).DialContext(ctx, "tcp", address)
+	} else {
+		conn, err = d.DialContext(ctx, "tcp", address)
+	}
+	var op *net.OpError
+	if err != nil && !errors.As(err, &op) {
+		err = &net.OpError{Op: "dial", Net: "tcp", Err: err}
+	}
+	return conn, err
 }
 
 // run keeps a client until ctx ends.
@@ -153,14 +171,14 @@ func (l *link) watch(ctx context.Context, c valkey.Client) {
 		case <-l.broken:
 			if err := l.look(ctx, c); err != nil {
 				l.trouble(err)
-				if l.stale(err) {
+				if l.stale(c, err) {
 					return
 				}
 			}
 		case <-ticker.C:
 			if err := l.look(ctx, c); err != nil {
 				l.trouble(err)
-				if l.stale(err) {
+				if l.stale(c, err) {
 					return
 				}
 			}
@@ -171,7 +189,10 @@ func (l *link) watch(ctx context.Context, c valkey.Client) {
 // stale tells whether another connection may lead to a server that serves. The
 // client dials again by itself when a connection breaks, but it does not notice
 // a server that is another now.
-func (l *link) stale(err error) bool {
+func (l *link) stale(c valkey.Client, err error) bool {
+	if l.clustered(c) {
+		return false // it follows the cluster by itself, and one node down is not all
+	}
 	if errors.Is(err, errRole) || l.cfg.Mode == ModeSentinel || len(l.cfg.Addresses) > 1 {
 		return true
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
+	"time"
 
 	"leased/contract"
 )
@@ -54,7 +55,7 @@ func errListCursor() error { return contract.Invalid("cursor", "is not one that 
 func bounds(r *contract.ListRequest, filters []string) []string {
 	before := "0"
 	if !r.ExpiresBefore.IsZero() {
-		before = num(max(1, r.ExpiresBefore.UnixMicro()))
+		before = num(max(1, r.ExpiresBefore.Add(time.Microsecond-1).UnixMicro()))
 	}
 	return append([]string{num(pageSize(r.Limit)), num(mostLooked), before}, filters...)
 }

@@ -202,3 +202,62 @@ func TestMemoryIsBounded(t *testing.T) {
 		return b.server.Do(t, "EVAL", "return #redis.call('KEYS', '*')", "0") == "3"
 	})
 }
+
+func TestRecovery_ConnectionsCut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	held := b.grant("held")
+	for range 5 {
+		b.server.Do(t, "CLIENT", "KILL", "TYPE", "normal")
+		b.serves()
+		b.expect("connections cut", calls{"renew": b.mutations(held)["renew"]}, 2*time.Second, 0)
+	}
+}
+
+func TestCluster_OneNodeDown(t *testing.T) {
+	t.Parallel()
+	nodes := proc.StartCluster(t, 3, "cluster-require-full-coverage", "no", "appendonly", "yes")
+	cfg := valkey.Config{Addresses: []string{nodes[0].Addr, nodes[1].Addr, nodes[2].Addr}, Mode: valkey.ModeCluster}
+	b := on(t, nodes[0], cfg)
+	try := func(i int) error {
+		r := b.acquireOf(fmt.Sprint("key-", b.ids.Add(1)))
+		r.Namespace = fmt.Sprint("ns-", i)
+		_, err := b.store.Acquire(b.within(time.Second), r)
+		return err
+	}
+	const spaces = 12 // enough to be on all nodes, for any hash worth its name
+	for i := range spaces {
+		if err := try(i); err != nil {
+			t.Fatalf("namespace %d: %v", i, err)
+		}
+	}
+	nodes[2].Kill()
+	down := 0
+	for range 3 * checkRounds {
+		down = 0
+		for i := range spaces {
+			err := try(i)
+			if code := contract.CodeOf(err); code == contract.CodeUnavailable {
+				down++
+			} else if code != 0 && code != contract.CodeOutcomeUnknown {
+				t.Errorf("namespace %d with a node down: %v", i, err)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if down == 0 || down == spaces {
+		t.Errorf("%d of %d namespaces are unavailable with one of three nodes down", down, spaces)
+	}
+	nodes[2].Start(t)
+	b.eventually("all namespaces are served", 15*time.Second, func() bool {
+		for i := range spaces {
+			if try(i) != nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// checkRounds is about how many looks at the server fit into a second.
+const checkRounds = 20
