@@ -146,12 +146,11 @@ const undoTimeout = 2 * time.Second
 // tryAcknowledged grants only what enough replicas confirm. WAIT speaks of what
 // its own connection wrote, so the two share one.
 func (s *Store) tryAcknowledged(ctx context.Context, a *attempt, args []string) (*reply, error) {
-	keys := []string{a.room.base}
 	acks := make(chan error, 1)
 	msg, err := s.link.do(ctx, func(ctx context.Context, c valkey.Client) valkey.ValkeyResult {
 		d, release := c.Dedicate()
 		defer release()
-		res := s.scripts.acquire.lua.Exec(ctx, dedicated{c, d}, keys, args)
+		res := s.scripts.acquire.lua.Exec(ctx, dedicated{c, d}, a.room.keys, args)
 		if res.Error() != nil {
 			acks <- nil
 			return res

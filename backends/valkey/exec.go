@@ -45,9 +45,8 @@ func (s *Store) exec(ctx context.Context, r *room, sc *script, args ...string) (
 	if why := s.link.state.Load().forbid; why != "" && !sc.reads {
 		return nil, unavailable(nil, why)
 	}
-	keys := []string{r.base}
 	msg, err := s.link.do(ctx, func(ctx context.Context, c valkey.Client) valkey.ValkeyResult {
-		return sc.lua.Exec(ctx, c, keys, args)
+		return sc.lua.Exec(ctx, c, r.keys, args)
 	})
 	if err != nil {
 		return nil, s.link.rules.of(ctx, err, sc.reads)

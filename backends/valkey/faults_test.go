@@ -195,6 +195,26 @@ func TestFaults_Refusals(t *testing.T) {
 	}
 }
 
+func TestFaults_CannotPersist(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "dbfilename", "taken", "save", "3600 1000000")
+	held := b.grant("held")
+	// A folder that is not empty stands where the snapshot should be.
+	if err := os.MkdirAll(filepath.Join(b.server.Dir, "taken", "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.server.Try("BGSAVE")
+	b.server.Eventually(t, "the snapshot failed", func(s string) bool {
+		return strings.Contains(s, "rdb_last_bgsave_status:err")
+	}, "INFO", "persistence")
+	b.expect("cannot persist", b.mutations(held), time.Second, contract.CodeUnavailable)
+	if h := b.health(); h.Ready {
+		t.Errorf("health: ready")
+	}
+	b.server.Do(t, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+	b.serves()
+}
+
 func TestFaults_Busy(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "busy-reply-threshold", "50")

@@ -24,6 +24,15 @@ func spaceTag(namespace string) string {
 // base is the namespace's KEYS[1]; every key of the namespace begins with it.
 func base(prefix, namespace string) string { return prefix + "{" + spaceTag(namespace) + "}" }
 
+// declared are the keys that scripts name to the server. Neither ever exists,
+// and there are two of them: while a cluster moves the slot key by key, a server
+// refuses a command on several keys of which one is missing (TRYAGAIN). A script
+// that ran then would find half of the namespace, and grant what is held.
+func declared(prefix, namespace string) []string {
+	b := base(prefix, namespace)
+	return []string{b, b + ":-"}
+}
+
 // textTag returns the tag of a text, and zeros for an empty one.
 func textTag(kind byte, text string, n int) []byte {
 	if text == "" {

@@ -2,8 +2,11 @@ package valkey_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	vendor "github.com/valkey-io/valkey-go"
 
 	"leased/backends/valkey"
 	"leased/contract"
@@ -257,6 +260,65 @@ func TestCluster_OneNodeDown(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestCluster_SlotMoves wants nothing to be granted while a namespace is on two
+// nodes: each would find only half of it.
+func TestCluster_SlotMoves(t *testing.T) {
+	t.Parallel()
+	nodes := proc.StartCluster(t, 3)
+	b := on(t, nodes[0], valkey.Config{Addresses: []string{nodes[0].Addr}})
+	held := b.grant("held")
+	slot := nodes[0].Do(t, "CLUSTER", "KEYSLOT", b.store.Base("bench"))
+	var from, to *proc.Valkey
+	for _, n := range nodes {
+		if n.Do(t, "CLUSTER", "COUNTKEYSINSLOT", slot) != "0" {
+			from = n
+		} else {
+			to = n
+		}
+	}
+	to.Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.Do(t, "CLUSTER", "MYID"))
+	from.Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.Do(t, "CLUSTER", "MYID"))
+	refused := func(when string) {
+		t.Helper()
+		_, err := b.store.Acquire(b.within(time.Second), b.acquireOf("held"))
+		if contract.CodeOf(err) != contract.CodeUnavailable {
+			t.Errorf("acquire of a held key %s: got %v, want unavailable", when, err)
+		}
+		b.expect(when, b.mutations(held), time.Second, contract.CodeUnavailable)
+	}
+	refused("before the first key moved")
+	_, port, _ := strings.Cut(to.Addr, ":")
+	// Names of keys are bytes, which a command line would not keep.
+	c, err := vendor.NewClient(vendor.ClientOption{InitAddress: []string{from.Addr}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := b.within(20 * time.Second)
+	keys, err := c.Do(ctx, c.B().Arbitrary("CLUSTER", "GETKEYSINSLOT", slot, "100").Build()).AsStrSlice()
+	if err != nil || len(keys) < 5 {
+		t.Fatalf("%d keys in the slot, error %v", len(keys), err)
+	}
+	for i, key := range keys {
+		if err := c.Do(ctx, c.B().Arbitrary("MIGRATE", "127.0.0.1", port, key, "0", "2000").Build()).Error(); err != nil {
+			t.Fatalf("migrate: %v", err)
+		}
+		if i == 0 || i == len(keys)/2 {
+			refused(fmt.Sprintf("after %d of %d keys moved", i+1, len(keys)))
+		}
+	}
+	for _, n := range []*proc.Valkey{to, from} {
+		n.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", to.Do(t, "CLUSTER", "MYID"))
+	}
+	b.eventually("the namespace is served where it is now", 10*time.Second, func() bool {
+		return b.reads(held)["get"](b.within(time.Second)) == nil
+	})
+	res, err := b.store.Acquire(b.within(time.Second), b.acquireOf("held"))
+	if err != nil || res.Outcome != contract.OutcomeConflict || res.Lease == nil || res.Lease.ID != held.ID {
+		t.Errorf("acquire of the held key after the move: got %v, error %v, want conflict with its holder", res.Outcome, err)
+	}
 }
 
 // checkRounds is about how many looks at the server fit into a second.

@@ -37,6 +37,7 @@ type room struct {
 	store     *Store
 	namespace string
 	base      string
+	keys      []string      // what scripts declare
 	kick      chan struct{} // something is due earlier than planned
 
 	mu     sync.Mutex
@@ -67,6 +68,7 @@ func (s *Store) room(namespace string) *room {
 	}
 	r = &room{
 		store: s, namespace: namespace, base: base(s.cfg.Prefix, namespace),
+		keys: declared(s.cfg.Prefix, namespace),
 		kick: make(chan struct{}, 1), spots: map[contract.Scope]*spot{},
 	}
 	s.rooms[namespace] = r
