@@ -278,7 +278,9 @@ func (l *link) do(ctx context.Context, f func(context.Context, valkey.Client) va
 func (l *link) judge(res valkey.ValkeyResult) {
 	switch err := res.NonValkeyError(); {
 	case errors.Is(err, context.Canceled):
-		return // the caller's doing
+		// The caller's doing, but what it left behind still waits for its answer.
+		l.suspect.Store(true)
+		return
 	case err != nil:
 		if !l.suspect.Swap(true) {
 			l.report()
