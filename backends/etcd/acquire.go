@@ -1,0 +1,370 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"maps"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leased/contract"
+)
+
+// attempt is one call to Acquire. Its copies have the same scope.
+type attempt struct {
+	req   contract.AcquireRequest
+	ref   keyRef
+	scope contract.Scope
+	print contract.Fingerprint
+	mark  []byte // tells this call from its copies
+}
+
+func newAttempt(r *contract.AcquireRequest) *attempt {
+	a := &attempt{
+		req: *r, ref: keyRef{r.Namespace, r.Key.ID()}, scope: r.Scope(), print: r.Fingerprint(), mark: newMark(),
+	}
+	a.req.Metadata = maps.Clone(r.Metadata)
+	return a
+}
+
+func newMark() []byte {
+	mark := make([]byte, 8)
+	_, _ = rand.Read(mark) // never fails, see its documentation
+	return mark
+}
+
+// want is what an acquire reads.
+func (a *attempt) want() want {
+	w := want{scope: a.scope}
+	if a.req.Limits.LeasesPerOwner > 0 {
+		w.owner = a.req.Owner
+	}
+	return w
+}
+
+// Acquire implements contract.Store.
+func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
+	ctx, end, err := s.begin(ctx, r.Validate)
+	if err != nil {
+		return contract.Result{}, err
+	}
+	defer end()
+	a := newAttempt(r)
+	res, wait, err := s.try(ctx, a)
+	if err != nil || !wait {
+		return res, err
+	}
+	return s.wait(ctx, a)
+}
+
+// try acquires without waiting. wait tells that there is nothing to be had now.
+func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait bool, err error) {
+	maybe := false
+	for {
+		st, err := s.load(ctx, a.ref, a.want())
+		if err != nil {
+			return contract.Result{}, false, errorOf(ctx, err, maybe)
+		}
+		if st.due() {
+			if err := s.settle(ctx, st); err != nil {
+				return contract.Result{}, false, errorOf(ctx, err, maybe)
+			}
+			continue
+		}
+		res, verdict, err := s.decide(ctx, st, a)
+		switch {
+		case err != nil:
+			return contract.Result{}, false, errorOf(ctx, err, maybe)
+		case verdict != mayGrant:
+			return res, verdict == mustWait, nil
+		}
+		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope, st.sessions))
+		if err != nil {
+			return contract.Result{}, false, errorOf(ctx, err, maybe)
+		}
+		done, err := s.commit(ctx, st, g)
+		switch {
+		case err == nil && done:
+			res, err := s.granted(ctx, st, g)
+			return res, false, err
+		case err != nil && !mayBeApplied(err):
+			return contract.Result{}, false, errorOf(ctx, err, maybe)
+		case err != nil:
+			maybe = true
+		}
+	}
+}
+
+// verdict is what an acquire may do as things stand.
+type verdict uint8
+
+const (
+	answered verdict = iota // the result is the answer
+	mayGrant
+	mustWait
+)
+
+// decide tells what the acquire gets in the state.
+func (s *Store) decide(ctx context.Context, st *state, a *attempt) (contract.Result, verdict, error) {
+	t := now()
+	if st.answer != nil {
+		res, ok, err := s.replayAcquire(ctx, st, a, t)
+		if err != nil || ok {
+			return res, answered, err
+		}
+	}
+	mine := st.queue.place(a.scope)
+	if mine != nil && !bytes.Equal(mine.Fingerprint, a.print[:]) {
+		return contract.Result{Outcome: contract.OutcomeRequestIDReused}, answered, nil
+	}
+	if mine == nil {
+		over, err := s.ownerAtLimit(ctx, st, a)
+		if err != nil {
+			return contract.Result{}, answered, err
+		}
+		if over {
+			return quotaExceeded("leases_per_owner"), answered, nil
+		}
+	}
+	if st.active() == nil && !st.othersFirst(a.scope) {
+		if !st.tokenLeft() {
+			return contract.Result{}, answered, errNoToken()
+		}
+		return contract.Result{}, mayGrant, nil
+	}
+	if a.req.Wait == 0 {
+		return st.conflict(a.scope, t), answered, nil
+	}
+	if mine == nil && !st.queue.clone().room(a.req.Limits.WaitersPerKey, st.sessions) {
+		return quotaExceeded("waiters_per_key"), answered, nil
+	}
+	return contract.Result{}, mustWait, nil
+}
+
+func quotaExceeded(limit string) contract.Result {
+	return contract.Result{Outcome: contract.OutcomeQuotaExceeded, Limit: limit}
+}
+
+func errNoToken() error {
+	return contract.Errorf(contract.CodeInternal, nil, "the namespace has no fencing token left")
+}
+
+// othersFirst reports whether somebody else waits whose turn it is.
+func (st *state) othersFirst(scope contract.Scope) bool {
+	i := st.queue.first(st.sessions)
+	return i >= 0 && !st.queue.Places[i].of(scope)
+}
+
+// without returns the queue as it is once the scope was served: those before it
+// who were away have lost their places.
+func (q *queue) without(scope contract.Scope, sessions map[string]bool) *queue {
+	c := q.clone()
+	end := c.first(sessions)
+	if end < 0 {
+		c.Places = nil // nobody is there: all of their turns have passed
+		return c
+	}
+	for i := range c.Places {
+		if c.Places[i].of(scope) {
+			end = i + 1
+		}
+	}
+	c.Places = c.Places[end:]
+	return c
+}
+
+// replayAcquire answers what the scope was answered before. It reports false if
+// the lease that the answer is about is forgotten.
+func (s *Store) replayAcquire(ctx context.Context, st *state, a *attempt, t int64) (contract.Result, bool, error) {
+	if !bytes.Equal(st.answer.Fingerprint, a.print[:]) {
+		return contract.Result{Outcome: contract.OutcomeRequestIDReused}, true, nil
+	}
+	r := st.numbered(st.answer.Ordinal)
+	if r == nil {
+		w := st.want
+		w.ordinal = st.answer.Ordinal
+		again, err := s.load(ctx, st.ref, w)
+		if err != nil {
+			return contract.Result{}, false, err
+		}
+		// What was the head may be in the archive by now; either is the lease.
+		if r = again.numbered(st.answer.Ordinal); r == nil {
+			return contract.Result{}, false, nil
+		}
+	}
+	res := contract.Result{Outcome: contract.OutcomeAcquired, Lease: st.shown(r, t), Replayed: true}
+	if r.State.Terminal() {
+		res.Outcome = contract.EndedOutcome(r.State)
+	}
+	res.Replayed = !bytes.Equal(st.answer.Attempt, a.mark)
+	return res, true, nil
+}
+
+// grantPlan is a grant on its way.
+type grantPlan struct {
+	a       *attempt
+	record  *record
+	lease   clientv3.LeaseID
+	cmps    []clientv3.Cmp
+	ops     []clientv3.Op
+	buckets bool // etcd leases of buckets are in it
+}
+
+// prepare makes the grant of the state's free key to the attempt, with rest as
+// the queue afterwards. It has made an etcd lease that discard must end if the
+// grant does not come about.
+func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue) (*grantPlan, error) {
+	r := &a.req
+	answerLease, fail := s.buckets.lease(ctx, r.Retention.Idempotency)
+	if fail != nil {
+		return nil, fail
+	}
+	var archiveLease clientv3.LeaseID
+	if st.head != nil {
+		if archiveLease, fail = s.buckets.lease(ctx, max(st.head.keepFor(), r.Retention.Idempotency)); fail != nil {
+			return nil, fail
+		}
+	}
+	at := st.after(now())
+	lease, seconds, fail := s.pool.grant(ctx, ceilSeconds(r.TTL))
+	if fail != nil {
+		return nil, fail
+	}
+	g := &grantPlan{a: a, lease: lease, record: st.newRecord(a, at, lease, seconds)}
+	g.cmps = s.unchanged(st)
+	head := s.names.key(st.ref.ns, st.ref.id)
+	g.ops = []clientv3.Op{
+		clientv3.OpPut(head+partHead, encode(g.record)),
+		clientv3.OpPut(head+partAlive, ordinalText(g.record.Ordinal), clientv3.WithLease(lease)),
+		clientv3.OpPut(s.names.own(st.ref.ns, r.Owner, st.ref.id), ""),
+		clientv3.OpPut(s.names.answer(a.scope), encode(&answer{
+			Version: recordVersion, Verb: contract.VerbAcquire, Fingerprint: a.print[:], Ordinal: g.record.Ordinal, Attempt: a.mark,
+		}), clientv3.WithLease(answerLease)),
+	}
+	if st.head != nil {
+		old := st.head.next()
+		old.EndRev = st.headMod // an ended head is not written again
+		g.ops = append(g.ops, clientv3.OpPut(s.names.archive(st.ref.ns, st.ref.id, old.Ordinal), encode(old), clientv3.WithLease(archiveLease)))
+	}
+	if op, ok, err := s.putQueue(ctx, st, rest); err != nil {
+		s.discard(g)
+		return nil, err
+	} else if ok {
+		g.ops = append(g.ops, op)
+	}
+	if st.want.owner != "" {
+		count := s.names.count(st.ref.ns, st.want.owner)
+		g.cmps = append(g.cmps, clientv3.Compare(clientv3.ModRevision(count), "=", st.countMod))
+		g.ops = append(g.ops, clientv3.OpPut(count, "", clientv3.WithLease(answerLease)))
+	}
+	return g, nil
+}
+
+// after returns the instant t, or that of the last thing that happened to the
+// key when its gateway's clock is ahead: a key's instants do not go back.
+func (st *state) after(t int64) int64 {
+	if st.head != nil {
+		t = max(t, st.head.Recorded, st.head.Ended, st.head.Renewed)
+	}
+	return t
+}
+
+func (st *state) newRecord(a *attempt, at int64, lease clientv3.LeaseID, seconds int64) *record {
+	r := &a.req
+	k := r.Key
+	// Ordinals need not be dense. Beginning at a revision makes them rise also
+	// when the key was forgotten meanwhile.
+	ordinal := uint64(st.rev)
+	if st.head != nil {
+		ordinal = st.head.Ordinal + 1
+	}
+	ttl := min(time.Duration(seconds)*time.Second, r.MaxLifetime)
+	n := &record{
+		Version: recordVersion, Ordinal: ordinal,
+		Tenant: k.Tenant, Program: k.Program, TargetType: string(k.Target.Type), Target: k.Target.ID,
+		Actor: k.Actor, Workflow: k.Workflow, Operation: k.Operation,
+		Owner: r.Owner, Instance: r.Instance, State: contract.StateActive, Floor: st.floor,
+		Acquired: at, Renewed: at, Expires: at + ttl.Microseconds(), TTL: ttl, MaxLife: r.MaxLifetime,
+		ExecutionID: r.ExecutionID, JobID: r.JobID, TraceID: r.TraceID, RequestID: r.RequestID, Metadata: r.Metadata,
+		Lease: int64(lease), LeaseTTL: seconds,
+	}
+	n.id = newLeaseID(st.ref.id, ordinal)
+	n.LeaseID = n.id.String()
+	n.keep(r.Retention)
+	return n
+}
+
+// unchanged compares everything that a grant was decided on.
+func (s *Store) unchanged(st *state) []clientv3.Cmp {
+	key := s.names.key(st.ref.ns, st.ref.id)
+	cmps := []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(key+partHead), "=", st.headMod),
+		clientv3.Compare(clientv3.ModRevision(s.names.queue(st.ref)), "=", st.queueMod),
+		clientv3.Compare(clientv3.ModRevision(s.names.floor(st.ref.ns)), "=", st.floorMod),
+	}
+	return cmps
+}
+
+// putQueue returns the operation that stores the queue, if it changes.
+func (s *Store) putQueue(ctx context.Context, st *state, q *queue) (clientv3.Op, bool, error) {
+	name := s.names.queue(st.ref)
+	switch {
+	case len(q.Places) == 0 && st.queueMod == 0:
+		return clientv3.Op{}, false, nil
+	case len(q.Places) == 0:
+		return clientv3.OpDelete(name), true, nil
+	}
+	lease, fail := s.buckets.lease(ctx, queueLife)
+	if fail != nil {
+		return clientv3.Op{}, false, fail
+	}
+	return clientv3.OpPut(name, encode(q), clientv3.WithLease(lease)), true, nil
+}
+
+// commit sends the grant and reports whether it came about. If it certainly did
+// not, its etcd lease is ended.
+func (s *Store) commit(ctx context.Context, st *state, g *grantPlan) (bool, error) {
+	resp, fail := s.pool.txn(ctx, g.cmps, g.ops, nil)
+	switch {
+	case fail == nil && resp.Succeeded:
+		g.record.rev = resp.Header.Revision
+		return true, nil
+	case fail == nil:
+		s.discard(g)
+		return false, nil
+	case isErr(fail.err, rpctypes.ErrLeaseNotFound):
+		// One of the etcd leases is gone: the holder's own ran out on the way, or
+		// etcd went back to before a bucket was made.
+		s.buckets.forget()
+		return false, nil
+	}
+	if !fail.unknown() {
+		s.discard(g)
+	}
+	return false, fail
+}
+
+// discard ends the etcd lease of a grant that did not come about.
+func (s *Store) discard(g *grantPlan) { s.endLeases(int64(g.lease)) }
+
+// granted answers a grant that was committed.
+func (s *Store) granted(ctx context.Context, st *state, g *grantPlan) (contract.Result, error) {
+	if g.record.token() > contract.MaxToken {
+		// Other writes came between: the last tokens were used up meanwhile.
+		if err := s.undo(ctx, st.ref, g.a, g.record.id); err != nil {
+			return contract.Result{}, errorOf(ctx, err, true)
+		}
+		return contract.Result{}, errNoToken()
+	}
+	s.trimLater(st.ref, g.record)
+	return contract.Result{Outcome: contract.OutcomeAcquired, Lease: g.record.lease(st.ref.ns, now())}, nil
+}
+
+// mayBeApplied tells whether what failed may have been applied.
+func mayBeApplied(err error) bool {
+	f, ok := err.(*failure)
+	return ok && f.unknown()
+}

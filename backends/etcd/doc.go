@@ -1,0 +1,2 @@
+// Package etcd is the lease store on an etcd that exists already.
+package etcd

@@ -1,0 +1,71 @@
+package etcd
+
+import (
+	"context"
+	"strconv"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leased/contract"
+)
+
+// The floor of a namespace is a number that is added to the revision of a grant.
+
+func decodeFloor(value []byte) (int64, error) {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil || n < 0 || n > int64(contract.MaxToken) {
+		return 0, corrupt(err, "a stored floor is not a number")
+	}
+	return n, nil
+}
+
+// RaiseFloor implements contract.Store.
+func (s *Store) RaiseFloor(ctx context.Context, r *contract.RaiseFloorRequest) error {
+	ctx, end, err := s.begin(ctx, r.Validate)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return s.raiseFloor(ctx, r.Namespace, r.Above)
+}
+
+// raiseFloor makes every token of a transaction after this one higher than
+// above.
+func (s *Store) raiseFloor(ctx context.Context, ns string, above contract.Token) error {
+	name := s.names.floor(ns)
+	maybe := false
+	for {
+		resp, fail := s.pool.read(ctx, clientv3.OpGet(name))
+		if fail != nil {
+			return errorOf(ctx, fail, maybe)
+		}
+		var floor, mod int64
+		for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
+			var err error
+			if floor, err = decodeFloor(kv.Value); err != nil {
+				return err
+			}
+			mod = kv.ModRevision
+		}
+		// The next transaction's revision is at least one more than this one.
+		need := int64(above) - resp.Header.Revision
+		if need <= floor {
+			return nil
+		}
+		done, fail := s.pool.txn(ctx,
+			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(name), "=", mod)},
+			[]clientv3.Op{clientv3.OpPut(name, strconv.FormatInt(need, 10))}, nil)
+		switch {
+		case fail == nil && done.Succeeded:
+			return nil
+		case fail != nil && !fail.unknown():
+			return errorOf(ctx, fail, maybe)
+		case fail != nil:
+			maybe = true
+		}
+	}
+}
+
+// tokenLeft reports whether a grant that is sent now still has a token. The
+// revision is known only afterwards, so it is looked at again then.
+func (st *state) tokenLeft() bool { return st.floor+st.rev < int64(contract.MaxToken) }

@@ -1,0 +1,337 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leased/contract"
+)
+
+// local is a spot as it was when a step began.
+type local struct {
+	sp      *spot
+	a       *attempt
+	stays   bool      // a call goes on waiting
+	leavers []*waiter // calls whose wait is over
+	soft    bool      // one of them would still take a grant
+	limit   time.Time // by when the first of them must be answered
+}
+
+// turn is what one look at the key makes of it.
+type turn struct {
+	l       *line
+	st      *state
+	session string
+	locals  []*local
+	q       *queue // as it will be
+	joined  []clientv3.Cmp
+	answers []answered1
+}
+
+// answered1 is an answer for a spot that needs nothing of etcd.
+type answered1 struct {
+	sp  *spot
+	msg told
+}
+
+// step does what there is to do for the line's calls now. again is when to look
+// again even if nothing happens; 0 for no time in particular.
+func (l *line) step(ctx context.Context) (again time.Duration, err error) {
+	var guess *attempt
+	for more := true; more; {
+		if again, more, guess, err = l.once(ctx, guess); err != nil {
+			return retryPause, err
+		}
+	}
+	return again, nil
+}
+
+// once looks at the key and writes at most one transaction. next is the attempt
+// whose turn it seems to be: what its quota needs is read with the key.
+func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, more bool, next *attempt, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+	defer cancel()
+	t := &turn{l: l}
+	if t.session, err = l.s.presence.ensure(ctx); err != nil {
+		return 0, false, nil, err
+	}
+	if t.locals = l.snapshot(); len(t.locals) == 0 {
+		return 0, false, nil, nil
+	}
+	if guess == nil {
+		guess = t.locals[0].a
+	}
+	if t.st, err = l.s.load(ctx, l.ref, guess.want()); err != nil {
+		return 0, false, nil, err
+	}
+	switch {
+	case !t.st.sessions[t.session]:
+		l.s.presence.lost(t.session)
+		return 0, true, nil, nil
+	case t.st.due():
+		return 0, true, guess, l.s.settle(ctx, t.st)
+	}
+	if err := t.place(ctx); err != nil {
+		return 0, false, nil, err
+	}
+	if t.st.active() == nil {
+		if first := t.firstLocal(); first != nil {
+			if first.a.scope != guess.scope {
+				return 0, true, first.a, nil
+			}
+			more, err := t.serve(ctx, first)
+			return 0, more, nil, err
+		}
+		if t.patience() {
+			// The key is another's in a moment, and the leavers can be told whose.
+			return 5 * time.Millisecond, false, nil, t.store(ctx, false)
+		}
+	}
+	return 0, len(t.joined) >= lineJoins, nil, t.store(ctx, true)
+}
+
+// snapshot returns the line's spots.
+func (l *line) snapshot() []*local {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var locals []*local
+	for _, scope := range l.order {
+		sp := l.waiting[scope]
+		lo := &local{sp: sp, a: sp.a}
+		for _, w := range sp.calls {
+			if !w.leaving {
+				lo.stays = true
+				continue
+			}
+			lo.leavers = append(lo.leavers, w)
+			lo.soft = lo.soft || !w.gone
+			if lo.limit.IsZero() || w.limit.Before(lo.limit) {
+				lo.limit = w.limit
+			}
+		}
+		locals = append(locals, lo)
+	}
+	return locals
+}
+
+// place makes the queue as it is with the calls that came and without those that
+// went. Those who have had their answer already, and those for whom there is no
+// room, get it.
+func (t *turn) place(ctx context.Context) error {
+	t.q = t.st.queue.clone()
+	t.q.settle(t.st.sessions, now())
+	var missing []*local
+	for _, lo := range t.locals {
+		p := t.q.place(lo.a.scope)
+		switch {
+		case p == nil:
+			missing = append(missing, lo)
+		case !bytes.Equal(p.Fingerprint, lo.a.print[:]):
+			t.tell(lo, told{res: contract.Result{Outcome: contract.OutcomeRequestIDReused}})
+		case lo.stays && !slices.Contains(p.At, t.session):
+			p.At, p.Left = append(p.At, t.session), 0
+		case !lo.stays:
+			t.q.detach(p, t.session)
+		}
+	}
+	return t.join(ctx, missing[:min(len(missing), lineJoins)])
+}
+
+// detach takes a session away from a place.
+func (q *queue) detach(p *place, session string) {
+	p.At = slices.DeleteFunc(p.At, func(id string) bool { return id == session })
+	if len(p.At) == 0 && p.Left == 0 {
+		p.Left = now()
+	}
+}
+
+func (t *turn) tell(lo *local, msg told) { t.answers = append(t.answers, answered1{lo.sp, msg}) }
+
+// join gives places to those who have none, unless they were answered meanwhile:
+// nobody waits for itself.
+func (t *turn) join(ctx context.Context, missing []*local) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	s := t.l.s
+	ops := make([]clientv3.Op, len(missing))
+	for i, lo := range missing {
+		ops[i] = clientv3.OpGet(s.names.answer(lo.a.scope))
+	}
+	resp, fail := s.pool.read(ctx, ops...)
+	if fail != nil {
+		return fail
+	}
+	for i, lo := range missing {
+		for _, kv := range resp.Responses[i].GetResponseRange().GetKvs() {
+			a, err := decodeAnswer(kv.Value)
+			if err != nil {
+				return err
+			}
+			if err := t.replay(ctx, lo, a); err != nil {
+				return err
+			}
+		}
+		if t.told(lo) || !lo.stays {
+			continue
+		}
+		if !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
+			t.tell(lo, told{res: quotaExceeded("waiters_per_key")})
+			continue
+		}
+		t.q.Places = append(t.q.Places, place{
+			Scope: lo.a.scope[:], Fingerprint: lo.a.print[:], At: []string{t.session}, Keep: lo.a.req.Retention.Idempotency,
+		})
+		t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(s.names.answer(lo.a.scope)), "=", 0))
+	}
+	return nil
+}
+
+func (t *turn) told(lo *local) bool {
+	return slices.ContainsFunc(t.answers, func(a answered1) bool { return a.sp == lo.sp })
+}
+
+// replay tells a spot what its attempt was answered before.
+func (t *turn) replay(ctx context.Context, lo *local, a *answer) error {
+	st := *t.st
+	st.answer = a
+	res, ok, err := t.l.s.replayAcquire(ctx, &st, lo.a, now())
+	if err != nil || !ok {
+		return err
+	}
+	msg := told{res: res}
+	if !res.Replayed && res.Outcome == contract.OutcomeAcquired {
+		// This line's own grant, of which the outcome was not known.
+		msg.share = &share{id: res.Lease.ID, alone: true}
+	}
+	t.tell(lo, msg)
+	return nil
+}
+
+// firstLocal returns the spot whose turn it is, if it is one of this line's.
+func (t *turn) firstLocal() *local {
+	for i := range t.q.Places {
+		p := &t.q.Places[i]
+		for _, lo := range t.locals {
+			if p.of(lo.a.scope) && (lo.stays || lo.soft) && !t.told(lo) {
+				return lo
+			}
+		}
+		if p.present(t.st.sessions) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// patience tells whether those who leave can be told a little later.
+func (t *turn) patience() bool {
+	soft := false
+	for _, lo := range t.locals {
+		if lo.soft {
+			soft = true
+			if time.Until(lo.limit) < leaveTimeout/4 {
+				return false
+			}
+		}
+	}
+	return soft && t.q.first(t.st.sessions) >= 0
+}
+
+// serve grants the key to the spot whose turn it is.
+func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
+	s := t.l.s
+	over, err := s.ownerAtLimit(ctx, t.st, lo.a)
+	switch {
+	case err != nil:
+		return false, err
+	case over:
+		t.refuse(lo, told{res: quotaExceeded("leases_per_owner")})
+		return true, t.store(ctx, true)
+	case !t.st.tokenLeft():
+		t.refuse(lo, told{err: errNoToken()})
+		return true, t.store(ctx, true)
+	}
+	alone := true
+	if p := t.q.place(lo.a.scope); p != nil {
+		alone = !slices.ContainsFunc(p.At, func(id string) bool { return id != t.session })
+	}
+	sessions := t.st.sessions
+	rest := t.q.after(lo.a.scope)
+	g, err := s.prepare(ctx, t.st, lo.a, rest)
+	if err != nil {
+		return false, err
+	}
+	g.cmps = append(g.cmps, t.joined...)
+	t.l.setPending(lo.sp, true)
+	done, err := s.commit(ctx, t.st, g)
+	if err == nil || !mayBeApplied(err) {
+		t.l.setPending(lo.sp, false)
+	}
+	if err != nil || !done {
+		return err == nil, err
+	}
+	res, err := s.granted(ctx, t.st, g)
+	msg := told{res: res, err: err}
+	if err == nil {
+		msg.share = &share{id: g.record.id, alone: alone}
+	}
+	t.tell(lo, msg)
+	t.q = rest
+	t.deliver(sessions, g.record)
+	return true, nil
+}
+
+// after returns the queue without the scope's place and those before it.
+func (q *queue) after(scope contract.Scope) *queue {
+	c := q.clone()
+	for i := range c.Places {
+		if c.Places[i].of(scope) {
+			c.Places = c.Places[i+1:]
+			break
+		}
+	}
+	return c
+}
+
+// refuse answers a spot and takes its place away.
+func (t *turn) refuse(lo *local, msg told) {
+	t.q.Places = slices.DeleteFunc(t.q.Places, func(p place) bool { return p.of(lo.a.scope) })
+	t.tell(lo, msg)
+}
+
+// store writes the queue if it has changed, and answers those it concerns.
+func (t *turn) store(ctx context.Context, leave bool) error {
+	s := t.l.s
+	if encode(t.q) != encode(t.st.queue.clone()) {
+		op, ok, err := s.putQueue(ctx, t.st, t.q)
+		if err != nil {
+			return err
+		}
+		name := s.names.queue(t.l.ref)
+		cmps := append(t.joined, clientv3.Compare(clientv3.ModRevision(name), "=", t.st.queueMod))
+		var ops []clientv3.Op
+		if ok {
+			ops = append(ops, op)
+		}
+		resp, fail := s.pool.txn(ctx, cmps, ops, nil)
+		switch {
+		case fail != nil:
+			return fail
+		case !resp.Succeeded:
+			t.l.poke()
+			return nil
+		}
+	}
+	if !leave {
+		for _, lo := range t.locals {
+			lo.leavers = nil
+		}
+	}
+	t.deliver(t.st.sessions, t.st.active())
+	return nil
+}

@@ -1,0 +1,164 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"leased/contract"
+)
+
+// wait acquires a key that others hold or have a right to. Whatever ends the
+// wait, the line is told and answers: a call that is not told a grant has none.
+func (s *Store) wait(ctx context.Context, a *attempt) (contract.Result, error) {
+	if ctx.Err() != nil {
+		return contract.Result{}, contract.NotSubmitted(ctx)
+	}
+	w := &waiter{ch: make(chan told, 1)}
+	l := s.line(a, w)
+	if l == nil {
+		return contract.Result{}, errClosed()
+	}
+	over := time.NewTimer(a.req.Wait)
+	defer over.Stop()
+	closing := false
+	select {
+	case m := <-w.ch:
+		return s.take(ctx, l, a, m, isGone(ctx))
+	case <-over.C:
+	case <-ctx.Done():
+	case <-s.closing:
+		closing = true
+	}
+	limit := time.Now().Add(leaveTimeout)
+	gone := closing || isGone(ctx)
+	l.leave(w, gone, limit)
+	patience := time.NewTimer(time.Until(limit))
+	defer patience.Stop()
+	select {
+	case m := <-w.ch:
+		res, err := s.take(ctx, l, a, m, gone)
+		if closing && err == nil && res.Outcome == contract.OutcomeConflict {
+			return contract.Result{}, errClosed()
+		}
+		return res, err
+	case <-patience.C:
+		// The line sees to it that a grant which comes yet is given back.
+		go func() { //nolint:gosec // bounded by the line, which answers every call
+			m := <-w.ch
+			_, _ = s.take(context.WithoutCancel(ctx), l, a, m, true)
+		}()
+		return contract.Result{}, contract.Lost(ctx)
+	}
+}
+
+// isGone tells that nobody waits for the answer any more. A deadline that passed
+// is no such sign: whoever set it still listens.
+func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+// take answers a call with what it was told. A grant that nobody is there to
+// take is given back.
+func (s *Store) take(ctx context.Context, l *line, a *attempt, m told, gone bool) (contract.Result, error) {
+	if m.share == nil {
+		return m.res, m.err
+	}
+	last := m.share.take(gone)
+	switch {
+	case !gone:
+		return m.res, m.err
+	case !last || !m.share.alone:
+		return contract.Result{}, contract.Lost(ctx) // a copy may take it
+	}
+	undo, cancel := context.WithTimeout(s.life, lineTimeout)
+	done := make(chan error, 1)
+	if !s.start(func() {
+		defer cancel()
+		done <- s.undo(undo, a.ref, a, m.share.id)
+	}) {
+		cancel()
+		return contract.Result{}, contract.Lost(ctx)
+	}
+	patience := time.NewTimer(leaveTimeout)
+	defer patience.Stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			return contract.Result{}, errorOf(ctx, err, true)
+		}
+		l.s.wakeLine(a.ref)
+		return contract.Result{Outcome: contract.OutcomeConflict}, nil
+	case <-patience.C:
+		return contract.Result{}, contract.Lost(ctx)
+	}
+}
+
+func (l *line) setPending(sp *spot, pending bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sp.pending = pending
+}
+
+// deliver answers the spots that have an answer, with all of their calls, and
+// the calls that leave, with a conflict.
+func (t *turn) deliver(sessions map[string]bool, holder *record) {
+	l := t.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range t.answers {
+		if l.waiting[a.sp.a.scope] != a.sp {
+			continue
+		}
+		l.drop(a.sp)
+		for i, w := range a.sp.calls {
+			msg := a.msg
+			if msg.share != nil {
+				msg.share.calls = len(a.sp.calls)
+				msg.res.Replayed = i > 0
+			}
+			if msg.res.Lease != nil {
+				lease := msg.res.Lease.Clone()
+				msg.res.Lease = &lease
+			}
+			w.ch <- msg
+		}
+		if a.msg.share != nil && len(a.sp.calls) == 0 {
+			l.giveBack(a.sp.a, a.msg.share.id)
+		}
+	}
+	for _, lo := range t.locals {
+		if l.waiting[lo.a.scope] != lo.sp || len(lo.leavers) == 0 && len(lo.sp.calls) > 0 {
+			continue
+		}
+		res := contract.Result{Outcome: contract.OutcomeConflict, Queue: t.q.seenBy(lo.a.scope, sessions)}
+		for _, w := range lo.leavers {
+			if holder != nil {
+				res.Lease = holder.lease(l.ref.ns, now())
+			}
+			w.ch <- told{res: res}
+		}
+		lo.sp.calls = slices.DeleteFunc(lo.sp.calls, func(w *waiter) bool { return slices.Contains(lo.leavers, w) })
+		if len(lo.sp.calls) == 0 {
+			// A grant of which the outcome is not known cannot come any more: the
+			// queue that it compared has changed.
+			l.drop(lo.sp)
+		}
+	}
+}
+
+// giveBack undoes a grant whose calls have all gone while it was on its way.
+func (l *line) giveBack(a *attempt, id contract.LeaseID) {
+	l.s.start(func() {
+		ctx, cancel := context.WithTimeout(l.s.life, lineTimeout)
+		defer cancel()
+		if err := l.s.undo(ctx, l.ref, a, id); err != nil {
+			l.s.config.Logger.Warn("a grant that nobody took is left to its TTL", "error", err)
+		}
+	})
+}
+
+// drop takes a spot out of the line. The caller holds the lock.
+func (l *line) drop(sp *spot) {
+	delete(l.waiting, sp.a.scope)
+	l.order = slices.DeleteFunc(l.order, func(s contract.Scope) bool { return s == sp.a.scope })
+}
