@@ -63,7 +63,7 @@ func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contra
 // try acquires without waiting. wait tells that there is nothing to be had now.
 func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait bool, err error) {
 	maybe := false
-	for {
+	for promised := (patience{}); ; {
 		st, err := s.load(ctx, a.ref, a.want())
 		if err != nil {
 			return contract.Result{}, false, errorOf(ctx, err, maybe)
@@ -78,6 +78,8 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		switch {
 		case err != nil:
 			return contract.Result{}, false, errorOf(ctx, err, maybe)
+		case verdict == answered && res.Outcome == contract.OutcomeConflict && res.Lease == nil && promised.more(ctx):
+			continue
 		case verdict != mayGrant:
 			return res, verdict == mustWait, nil
 		}
@@ -96,6 +98,31 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 			maybe = true
 		}
 	}
+}
+
+// servedWithin is how long the first in the queue may take to be granted a free
+// key, with the time that it takes to notice that its gateway is gone.
+const servedWithin = 2 * time.Second
+
+// patience waits a little for who is to be told of in a conflict: between the end
+// of a lease and the grant to the first in the queue nobody holds the key, but it
+// is not to be had either.
+type patience struct {
+	until time.Time
+	pause time.Duration
+}
+
+// more waits, and reports whether it is worth looking again.
+func (p *patience) more(ctx context.Context) bool {
+	if p.until.IsZero() {
+		p.until, p.pause = time.Now().Add(servedWithin), time.Millisecond
+	}
+	if time.Now().After(p.until) {
+		return false
+	}
+	sleep(ctx, p.pause)
+	p.pause = min(2*p.pause, 20*time.Millisecond)
+	return ctx.Err() == nil
 }
 
 // verdict is what an acquire may do as things stand.

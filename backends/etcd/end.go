@@ -79,6 +79,7 @@ func (s *Store) settle(ctx context.Context, st *state) error {
 		if fail == nil && resp.Succeeded {
 			r.rev = resp.Header.Revision
 			s.ownEnds.add(r.rev)
+			s.wakeLine(st.ref, r)
 			s.observe(st.ref.ns, r)
 			s.endLeases(r.Lease, r.Life)
 		}
@@ -231,6 +232,7 @@ func (s *Store) commitEnd(ctx context.Context, st *state, c *endCall, bucket cli
 	}
 	r.rev = resp.Header.Revision
 	s.ownEnds.add(r.rev)
+	s.wakeLine(st.ref, r)
 	return r, nil
 }
 
@@ -274,7 +276,9 @@ func (s *Store) undo(ctx context.Context, ref keyRef, a *attempt, id contract.Le
 		case fail != nil && !fail.unknown():
 			return fail
 		case fail == nil && resp.Succeeded:
-			s.ownEnds.add(resp.Header.Revision)
+			r.rev = resp.Header.Revision
+			s.ownEnds.add(r.rev)
+			s.wakeLine(ref, r)
 			s.endLeases(r.Lease, r.Life)
 			return nil
 		}

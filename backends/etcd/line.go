@@ -38,6 +38,8 @@ type line struct {
 	waiting map[contract.Scope]*spot
 	order   []contract.Scope // of waiting, in the order in which they came here
 	retired bool
+	holder  *record // as last read
+	known   glance
 }
 
 // spot is where the copies of one attempt wait.
@@ -109,15 +111,17 @@ func (s *Store) wakeLines() {
 	s.linesMu.Lock()
 	defer s.linesMu.Unlock()
 	for _, l := range s.lines {
+		l.forget()
 		l.poke()
 	}
 }
 
-// wakeLine tells that something may have happened to a key.
-func (s *Store) wakeLine(ref keyRef) {
+// wakeLine tells those who wait for a key what this store has made of it.
+func (s *Store) wakeLine(ref keyRef, r *record) {
 	s.linesMu.Lock()
 	defer s.linesMu.Unlock()
 	if l := s.lines[ref]; l != nil {
+		l.note(func(g *glance) { g.wrote(r) })
 		l.poke()
 	}
 }
@@ -184,6 +188,7 @@ func (l *line) run() {
 		select {
 		case <-l.wake:
 		case <-poll.C:
+			l.forget()
 		case <-ctx.Done():
 		}
 	}
@@ -215,19 +220,30 @@ func (l *line) retire(ctx context.Context) bool {
 func (l *line) watch(ctx context.Context) {
 	var both sync.WaitGroup
 	defer both.Wait()
-	both.Go(func() { l.watchPrefix(ctx, l.s.names.key(l.ref.ns, l.ref.id)) })
-	both.Go(func() { l.watchPrefix(ctx, l.s.names.queue(l.ref)) })
+	key := l.s.names.key(l.ref.ns, l.ref.id)
+	both.Go(func() {
+		l.watchPrefix(ctx, key, func(evs []*clientv3.Event) {
+			l.note(func(g *glance) { g.takeKey(key, evs) })
+			l.poke()
+		})
+	})
+	both.Go(func() {
+		l.watchPrefix(ctx, l.s.names.queue(l.ref), func(evs []*clientv3.Event) {
+			l.note(func(g *glance) { g.takeQueue(evs) })
+			l.poke()
+		})
+	})
 }
 
-func (l *line) watchPrefix(ctx context.Context, prefix string) {
+func (l *line) watchPrefix(ctx context.Context, prefix string, f func([]*clientv3.Event)) {
 	for ctx.Err() == nil {
 		resp, fail := l.s.pool.read(ctx, clientv3.OpGet(l.s.names.probe(), clientv3.WithCountOnly()))
 		if fail != nil {
 			sleep(ctx, retryPause)
 			continue
 		}
+		l.forget() // it may have changed while nobody watched
 		l.poke()
-		l.s.pool.follow(ctx, prefix, resp.Header.Revision+1,
-			func([]*clientv3.Event) { l.poke() }, clientv3.WithPrefix())
+		l.s.pool.follow(ctx, prefix, resp.Header.Revision+1, f, clientv3.WithPrefix())
 	}
 }

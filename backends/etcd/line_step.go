@@ -29,6 +29,9 @@ type turn struct {
 	locals  []*local
 	q       *queue // as it will be
 	joined  []clientv3.Cmp
+	// late is a spot whose wait ended before it had a place. It gets the key if
+	// nobody else wants it.
+	late    *local
 	answers []answered1
 }
 
@@ -62,12 +65,16 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 	if t.locals = l.snapshot(); len(t.locals) == 0 {
 		return 0, false, nil, nil
 	}
+	if t.st = l.glance(t.locals, t.session); t.st != nil {
+		return t.hurry(ctx)
+	}
 	if guess == nil {
 		guess = t.locals[0].a
 	}
 	if t.st, err = l.s.load(ctx, l.ref, guess.want()); err != nil {
 		return 0, false, nil, err
 	}
+	l.see(t.st)
 	switch {
 	case !t.st.sessions[t.session]:
 		l.s.presence.lost(t.session)
@@ -92,6 +99,28 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 		}
 	}
 	return 0, len(t.joined) >= lineJoins, nil, t.store(ctx, true)
+}
+
+// hurry serves the key to the first spot if it is free, as far as is known.
+func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next *attempt, err error) {
+	t.q = t.st.queue.clone()
+	if t.st.active() != nil {
+		return 0, false, nil, nil
+	}
+	first := t.firstLocal()
+	if first == nil {
+		return 0, false, nil, nil
+	}
+	more, err = t.serve(ctx, first)
+	return 0, more, nil, err
+}
+
+// see notes what was read.
+func (l *line) see(st *state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holder = st.active()
+	l.known.read(st)
 }
 
 // snapshot returns the line's spots.
@@ -176,7 +205,13 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 				return err
 			}
 		}
-		if t.told(lo) || !lo.stays {
+		if t.told(lo) {
+			continue
+		}
+		if !lo.stays {
+			if lo.soft && t.late == nil {
+				t.late = lo
+			}
 			continue
 		}
 		if !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
@@ -225,7 +260,7 @@ func (t *turn) firstLocal() *local {
 			return nil
 		}
 	}
-	return nil
+	return t.late
 }
 
 // patience tells whether those who leave can be told a little later.
@@ -262,19 +297,30 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 	}
 	sessions := t.st.sessions
 	rest := t.q.after(lo.a.scope)
+	if lo == t.late {
+		t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(s.names.answer(lo.a.scope)), "=", 0))
+	}
 	g, err := s.prepare(ctx, t.st, lo.a, rest)
 	if err != nil {
 		return false, err
 	}
 	g.cmps = append(g.cmps, t.joined...)
-	t.l.setPending(lo.sp, true)
+	if !t.l.setPending(lo.sp, true) {
+		s.discard(g)
+		return true, nil
+	}
 	done, err := s.commit(ctx, t.st, g)
 	if err == nil || !mayBeApplied(err) {
 		t.l.setPending(lo.sp, false)
 	}
 	if err != nil || !done {
+		t.l.forget()
 		return err == nil, err
 	}
+	t.l.note(func(k *glance) {
+		k.wrote(g.record)
+		k.queued(rest, g.record.rev)
+	})
 	res, err := s.granted(ctx, t.st, g)
 	msg := told{res: res, err: err}
 	if err == nil {
@@ -286,15 +332,17 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 	return true, nil
 }
 
-// after returns the queue without the scope's place and those before it.
+// after returns the queue without the scope's place and those before it: all of
+// them if it has none, which is when nobody is there.
 func (q *queue) after(scope contract.Scope) *queue {
 	c := q.clone()
 	for i := range c.Places {
 		if c.Places[i].of(scope) {
 			c.Places = c.Places[i+1:]
-			break
+			return c
 		}
 	}
+	c.Places = nil
 	return c
 }
 
@@ -321,11 +369,14 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 		resp, fail := s.pool.txn(ctx, cmps, ops, nil)
 		switch {
 		case fail != nil:
+			t.l.forget()
 			return fail
 		case !resp.Succeeded:
+			t.l.forget()
 			t.l.poke()
 			return nil
 		}
+		t.l.note(func(k *glance) { k.queued(t.q, resp.Header.Revision) })
 	}
 	if !leave {
 		for _, lo := range t.locals {

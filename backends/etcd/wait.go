@@ -44,13 +44,35 @@ func (s *Store) wait(ctx context.Context, a *attempt) (contract.Result, error) {
 		}
 		return res, err
 	case <-patience.C:
-		// The line sees to it that a grant which comes yet is given back.
-		go func() { //nolint:gosec // bounded by the line, which answers every call
-			m := <-w.ch
-			_, _ = s.take(context.WithoutCancel(ctx), l, a, m, true)
-		}()
-		return contract.Result{}, contract.Lost(ctx)
+		return s.abandon(ctx, l, a, w, closing)
 	}
+}
+
+// abandon answers a call whose leaving etcd did not confirm in time. If no grant
+// is on its way to it none will be: the line knows it no longer.
+func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, closing bool) (contract.Result, error) {
+	l.mu.Lock()
+	sp := l.waiting[a.scope]
+	mine := sp != nil && slices.Contains(sp.calls, w)
+	if mine && !sp.pending {
+		sp.calls = slices.DeleteFunc(sp.calls, func(c *waiter) bool { return c == w })
+		holder, t := l.holder, now()
+		l.mu.Unlock()
+		switch {
+		case closing:
+			return contract.Result{}, errClosed()
+		case holder == nil:
+			return contract.Result{}, contract.Lost(ctx)
+		}
+		return contract.Result{Outcome: contract.OutcomeConflict, Lease: holder.lease(l.ref.ns, t)}, nil
+	}
+	l.mu.Unlock()
+	// The line sees to it that a grant which comes yet is given back.
+	go func() {
+		m := <-w.ch
+		_, _ = s.take(context.WithoutCancel(ctx), l, a, m, true)
+	}()
+	return contract.Result{}, contract.Lost(ctx)
 }
 
 // isGone tells that nobody waits for the answer any more. A deadline that passed
@@ -86,17 +108,19 @@ func (s *Store) take(ctx context.Context, l *line, a *attempt, m told, gone bool
 		if err != nil {
 			return contract.Result{}, errorOf(ctx, err, true)
 		}
-		l.s.wakeLine(a.ref)
 		return contract.Result{Outcome: contract.OutcomeConflict}, nil
 	case <-patience.C:
 		return contract.Result{}, contract.Lost(ctx)
 	}
 }
 
-func (l *line) setPending(sp *spot, pending bool) {
+// setPending notes that a grant for the spot is on its way, or no longer. It
+// reports whether anybody is there to take one.
+func (l *line) setPending(sp *spot, pending bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sp.pending = pending
+	sp.pending = pending && len(sp.calls) > 0
+	return sp.pending
 }
 
 // deliver answers the spots that have an answer, with all of their calls, and

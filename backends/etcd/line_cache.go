@@ -1,0 +1,134 @@
+package etcd
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// glance is what a line knows of its key without asking: the state as it was
+// read last, kept up to date by etcd's watch and by what this store wrote
+// itself. It saves reading the key before each hand-over. It decides nothing:
+// the transaction compares all of it, and when that fails the key is read.
+type glance struct {
+	st *state // nil when the key must be read
+	// Revisions up to which each part is known; what etcd tells late is older.
+	head, alive, queue int64
+}
+
+// read notes a state that was read.
+func (g *glance) read(st *state) {
+	if g.st != nil && st.rev < max(g.head, g.queue) {
+		return // it is older than what was told meanwhile
+	}
+	c := *st
+	g.st, g.head, g.alive, g.queue = &c, st.rev, st.rev, st.rev
+}
+
+// takeKey notes changes of the key.
+func (g *glance) takeKey(prefix string, evs []*clientv3.Event) {
+	for _, ev := range evs {
+		if g.st == nil {
+			return
+		}
+		put := ev.Type == clientv3.EventTypePut
+		rev := ev.Kv.ModRevision
+		switch strings.TrimPrefix(string(ev.Kv.Key), prefix) {
+		case partAlive:
+			if rev > g.alive {
+				g.alive, g.st.aliveMod = rev, revIf(put, rev)
+			}
+		case partLife:
+			g.st.lifeMod = revIf(put, rev)
+		case partHead:
+			if rev <= g.head {
+				continue
+			}
+			g.head, g.st.head, g.st.headMod = rev, nil, revIf(put, rev)
+			if put {
+				var err error
+				if g.st.head, err = decodeRecord(ev.Kv.Value, rev, g.st.ref.id); err != nil {
+					g.st = nil
+				}
+			}
+		}
+	}
+}
+
+func revIf(put bool, rev int64) int64 {
+	if put {
+		return rev
+	}
+	return 0
+}
+
+// takeQueue notes changes of the queue.
+func (g *glance) takeQueue(evs []*clientv3.Event) {
+	for _, ev := range evs {
+		rev := ev.Kv.ModRevision
+		if g.st == nil || rev <= g.queue {
+			continue
+		}
+		put := ev.Type == clientv3.EventTypePut
+		g.queue, g.st.queue, g.st.queueMod = rev, &queue{}, revIf(put, rev)
+		if put {
+			var err error
+			if g.st.queue, err = decodeQueue(ev.Kv.Value); err != nil {
+				g.st = nil
+			}
+		}
+	}
+}
+
+// wrote notes what this store wrote to the head.
+func (g *glance) wrote(r *record) {
+	if g.st == nil || r.rev <= g.head {
+		return
+	}
+	g.head, g.alive = r.rev, r.rev
+	g.st.head, g.st.headMod = r, r.rev
+	g.st.aliveMod, g.st.lifeMod = revIf(!r.State.Terminal(), r.rev), 0
+}
+
+// queued notes what this store wrote to the queue.
+func (g *glance) queued(q *queue, rev int64) {
+	if g.st == nil || rev <= g.queue {
+		return
+	}
+	g.queue, g.st.queue, g.st.queueMod = rev, q, revIf(len(q.Places) > 0, rev)
+}
+
+// glance returns what is known of the key, if it is enough for the spots: all of
+// them have places, and nobody leaves.
+func (l *line) glance(locals []*local, session string) *state {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known.st == nil || l.known.st.due() {
+		return nil
+	}
+	st := *l.known.st
+	for _, lo := range locals {
+		p := st.queue.place(lo.a.scope)
+		if p == nil || !lo.stays || len(lo.leavers) > 0 || lo.a.req.Limits.LeasesPerOwner > 0 ||
+			!slices.Contains(p.At, session) || !bytes.Equal(p.Fingerprint, lo.a.print[:]) {
+			return nil
+		}
+	}
+	return &st
+}
+
+// forget makes the line read its key before it does anything.
+func (l *line) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known.st = nil
+}
+
+// note changes what is known.
+func (l *line) note(f func(*glance)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(&l.known)
+}
