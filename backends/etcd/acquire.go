@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"maps"
 	"time"
 
@@ -76,6 +77,8 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		}
 		res, verdict, err := s.decide(ctx, st, a)
 		switch {
+		case errors.Is(err, undoneError{}):
+			continue
 		case err != nil:
 			return contract.Result{}, false, errorOf(ctx, err, maybe)
 		case verdict == answered && res.Outcome == contract.OutcomeConflict && res.Lease == nil && promised.more(ctx):
@@ -83,7 +86,7 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		case verdict != mayGrant:
 			return res, verdict == mustWait, nil
 		}
-		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope, st.sessions))
+		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope, st.sessions), false)
 		if err != nil {
 			return contract.Result{}, false, errorOf(ctx, err, maybe)
 		}
@@ -227,7 +230,45 @@ func (s *Store) replayAcquire(ctx context.Context, st *state, a *attempt, t int6
 		res.Outcome = contract.EndedOutcome(r.State)
 	}
 	res.Replayed = !bytes.Equal(st.answer.Attempt, a.mark)
+	if res.Replayed && st.answer.Unseen && !r.State.Terminal() {
+		return s.claim(ctx, st, a, res)
+	}
 	return res, true, nil
+}
+
+// undoneError tells that what was to be repeated was taken back: to look again
+// makes a fresh attempt.
+type undoneError struct{}
+
+func (undoneError) Error() string { return "the grant was taken back" }
+
+// claim shows a grant that only the gateway at which it was waited for knows of.
+// From then on that gateway cannot take it back.
+func (s *Store) claim(ctx context.Context, st *state, a *attempt, res contract.Result) (contract.Result, bool, error) {
+	name := s.names.answer(a.scope)
+	for {
+		seen := *st.answer
+		seen.Unseen = false
+		resp, fail := s.pool.txn(ctx,
+			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(name), "=", st.answer.rev)},
+			[]clientv3.Op{clientv3.OpPut(name, encode(&seen), clientv3.WithLease(clientv3.LeaseID(st.answer.lease)))}, nil)
+		switch {
+		case fail == nil && resp.Succeeded:
+			return res, true, nil
+		case fail != nil && !fail.unknown():
+			return contract.Result{}, false, fail
+		}
+		again, err := s.load(ctx, st.ref, st.want)
+		switch {
+		case err != nil:
+			return contract.Result{}, false, err
+		case again.answer == nil:
+			return contract.Result{}, false, undoneError{}
+		case !again.answer.Unseen:
+			return res, true, nil
+		}
+		st = again
+	}
 }
 
 // grantPlan is a grant on its way.
@@ -241,9 +282,9 @@ type grantPlan struct {
 }
 
 // prepare makes the grant of the state's free key to the attempt, with rest as
-// the queue afterwards. It has made an etcd lease that discard must end if the
+// the queue afterwards. unseen tells that it may have to be undone. It has made an etcd lease that discard must end if the
 // grant does not come about.
-func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue) (*grantPlan, error) {
+func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue, unseen bool) (*grantPlan, error) {
 	r := &a.req
 	answerLease, fail := s.buckets.lease(ctx, r.Retention.Idempotency)
 	if fail != nil {
@@ -268,7 +309,7 @@ func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue)
 		clientv3.OpPut(head+partAlive, ordinalText(g.record.Ordinal), clientv3.WithLease(lease)),
 		clientv3.OpPut(s.names.own(st.ref.ns, r.Owner, st.ref.id), ""),
 		clientv3.OpPut(s.names.answer(a.scope), encode(&answer{
-			Version: recordVersion, Verb: contract.VerbAcquire, Fingerprint: a.print[:], Ordinal: g.record.Ordinal, Attempt: a.mark,
+			Version: recordVersion, Verb: contract.VerbAcquire, Fingerprint: a.print[:], Ordinal: g.record.Ordinal, Attempt: a.mark, Unseen: unseen,
 		}), clientv3.WithLease(answerLease)),
 	}
 	if st.head != nil {
@@ -381,7 +422,7 @@ func (s *Store) discard(g *grantPlan) { s.endLeases(int64(g.lease)) }
 func (s *Store) granted(ctx context.Context, st *state, g *grantPlan) (contract.Result, error) {
 	if g.record.token() > contract.MaxToken {
 		// Other writes came between: the last tokens were used up meanwhile.
-		if err := s.undo(ctx, st.ref, g.a, g.record.id); err != nil {
+		if _, err := s.undo(ctx, g.a, &share{id: g.record.id, rev: g.record.rev}); err != nil {
 			return contract.Result{}, errorOf(ctx, err, true)
 		}
 		return contract.Result{}, errNoToken()

@@ -253,34 +253,41 @@ func (s *Store) endWithoutSpace(ctx context.Context, st *state, c *endCall, mayb
 }
 
 // undo ends a grant that nobody was there to take, and forgets its answer, so
-// that a retry is a fresh attempt.
-func (s *Store) undo(ctx context.Context, ref keyRef, a *attempt, id contract.LeaseID) error {
-	for {
-		st, err := s.load(ctx, ref, want{scope: a.scope})
+// that a retry is a fresh attempt. It reports false if somebody has seen the
+// grant since: then it is theirs.
+func (s *Store) undo(ctx context.Context, a *attempt, g *share) (bool, error) {
+	for maybe := false; ; {
+		st, err := s.load(ctx, a.ref, want{scope: a.scope})
 		if err != nil {
-			return err
+			return false, err
 		}
-		if st.head == nil || st.head.id != id || st.active() == nil {
-			return nil
+		if st.head == nil || st.head.id != g.id || st.active() == nil {
+			return maybe || st.head != nil && st.head.id == g.id && st.head.Reason == undoneReason, nil
+		}
+		if st.headMod != g.rev || st.answer == nil || st.answer.rev != g.rev {
+			return false, nil
 		}
 		r := st.ended(ending{
 			state: contract.StateReleased, by: st.head.Owner, requestID: a.req.RequestID, traceID: a.req.TraceID, reason: undoneReason,
 		})
 		bucket, fail := s.buckets.lease(ctx, r.keepFor())
 		if fail != nil {
-			return fail
+			return false, fail
 		}
-		ops := append(s.endOps(st, r, bucket), clientv3.OpDelete(s.names.answer(a.scope)))
-		resp, fail := s.pool.txn(ctx, s.stillThere(st), ops, nil)
+		answer := s.names.answer(a.scope)
+		cmps := append(s.stillThere(st), clientv3.Compare(clientv3.ModRevision(answer), "=", g.rev))
+		resp, fail := s.pool.txn(ctx, cmps, append(s.endOps(st, r, bucket), clientv3.OpDelete(answer)), nil)
 		switch {
 		case fail != nil && !fail.unknown():
-			return fail
-		case fail == nil && resp.Succeeded:
+			return false, fail
+		case fail != nil:
+			maybe = true
+		case resp.Succeeded:
 			r.rev = resp.Header.Revision
 			s.ownEnds.add(r.rev)
-			s.wakeLine(ref, r)
+			s.wakeLine(a.ref, r)
 			s.endLeases(r.Lease, r.Life)
-			return nil
+			return true, nil
 		}
 	}
 }

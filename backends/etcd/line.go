@@ -75,7 +75,7 @@ type share struct {
 	calls int
 	taken bool
 	id    contract.LeaseID
-	alone bool // no other gateway has copies of it
+	rev   int64 // of the grant
 }
 
 // take takes the grant, or leaves it when gone. last tells that nobody took it.

@@ -197,7 +197,7 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 	}
 	for i, lo := range missing {
 		for _, kv := range resp.Responses[i].GetResponseRange().GetKvs() {
-			a, err := decodeAnswer(kv.Value)
+			a, err := decodeAnswer(kv)
 			if err != nil {
 				return err
 			}
@@ -241,7 +241,7 @@ func (t *turn) replay(ctx context.Context, lo *local, a *answer) error {
 	msg := told{res: res}
 	if !res.Replayed && res.Outcome == contract.OutcomeAcquired {
 		// This line's own grant, of which the outcome was not known.
-		msg.share = &share{id: res.Lease.ID, alone: true}
+		msg.share = &share{id: res.Lease.ID, rev: a.rev}
 	}
 	t.tell(lo, msg)
 	return nil
@@ -291,16 +291,12 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		t.refuse(lo, told{err: errNoToken()})
 		return true, t.store(ctx, true)
 	}
-	alone := true
-	if p := t.q.place(lo.a.scope); p != nil {
-		alone = !slices.ContainsFunc(p.At, func(id string) bool { return id != t.session })
-	}
 	sessions := t.st.sessions
 	rest := t.q.after(lo.a.scope)
 	if lo == t.late {
 		t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(s.names.answer(lo.a.scope)), "=", 0))
 	}
-	g, err := s.prepare(ctx, t.st, lo.a, rest)
+	g, err := s.prepare(ctx, t.st, lo.a, rest, true)
 	if err != nil {
 		return false, err
 	}
@@ -324,7 +320,7 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 	res, err := s.granted(ctx, t.st, g)
 	msg := told{res: res, err: err}
 	if err == nil {
-		msg.share = &share{id: g.record.id, alone: alone}
+		msg.share = &share{id: g.record.id, rev: g.record.rev}
 	}
 	t.tell(lo, msg)
 	t.q = rest

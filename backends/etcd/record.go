@@ -8,6 +8,8 @@ import (
 	"maps"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	"leased/contract"
 )
 
@@ -196,18 +198,27 @@ type answer struct {
 	// Attempt tells the call that wrote this from its copies: etcd's client, or
 	// this one, may have sent the transaction twice.
 	Attempt []byte `json:"attempt"`
+	// Unseen tells of a grant to a waiter that nobody but the gateway at which it
+	// waits knows of: it may be taken back. Whoever repeats the answer clears it
+	// first.
+	Unseen bool `json:"unseen,omitempty"`
 
 	Renewed  int64         `json:"renewed,omitempty"`
 	Expires  int64         `json:"expires,omitempty"`
 	TTL      time.Duration `json:"ttl,omitempty"`
 	Renewals uint64        `json:"renewals,omitempty"`
+
+	// Of the value that this was decoded from.
+	rev   int64
+	lease int64
 }
 
-func decodeAnswer(value []byte) (*answer, error) {
+func decodeAnswer(kv *mvccpb.KeyValue) (*answer, error) {
 	var a answer
-	if err := json.Unmarshal(value, &a); err != nil || a.Version != recordVersion {
+	if err := json.Unmarshal(kv.Value, &a); err != nil || a.Version != recordVersion {
 		return nil, corrupt(err, "a stored answer cannot be read")
 	}
+	a.rev, a.lease = kv.ModRevision, kv.Lease
 	return &a, nil
 }
 

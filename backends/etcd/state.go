@@ -105,7 +105,7 @@ func (s *Store) parse(ref keyRef, w want, resp *clientv3.TxnResponse, from int) 
 	}
 	if w.scope != (contract.Scope{}) {
 		for _, kv := range next() {
-			if st.answer, err = decodeAnswer(kv.Value); err != nil {
+			if st.answer, err = decodeAnswer(kv); err != nil {
 				return nil, err
 			}
 		}

@@ -67,6 +67,11 @@ func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, clo
 		return contract.Result{Outcome: contract.OutcomeConflict, Lease: holder.lease(l.ref.ns, t)}, nil
 	}
 	l.mu.Unlock()
+	select {
+	case m := <-w.ch: // the answer came with the last moment
+		return s.take(ctx, l, a, m, closing || isGone(ctx))
+	default:
+	}
 	// The line sees to it that a grant which comes yet is given back.
 	go func() {
 		m := <-w.ch
@@ -89,14 +94,19 @@ func (s *Store) take(ctx context.Context, l *line, a *attempt, m told, gone bool
 	switch {
 	case !gone:
 		return m.res, m.err
-	case !last || !m.share.alone:
+	case !last:
 		return contract.Result{}, contract.Lost(ctx) // a copy may take it
 	}
 	undo, cancel := context.WithTimeout(s.life, lineTimeout)
-	done := make(chan error, 1)
+	type undone struct {
+		ok  bool
+		err error
+	}
+	done := make(chan undone, 1)
 	if !s.start(func() {
 		defer cancel()
-		done <- s.undo(undo, a.ref, a, m.share.id)
+		ok, err := s.undo(undo, a, m.share)
+		done <- undone{ok, err}
 	}) {
 		cancel()
 		return contract.Result{}, contract.Lost(ctx)
@@ -104,9 +114,12 @@ func (s *Store) take(ctx context.Context, l *line, a *attempt, m told, gone bool
 	patience := time.NewTimer(leaveTimeout)
 	defer patience.Stop()
 	select {
-	case err := <-done:
-		if err != nil {
-			return contract.Result{}, errorOf(ctx, err, true)
+	case u := <-done:
+		switch {
+		case u.err != nil:
+			return contract.Result{}, errorOf(ctx, u.err, true)
+		case !u.ok:
+			return contract.Result{}, contract.Lost(ctx) // somebody asked again, and has it
 		}
 		return contract.Result{Outcome: contract.OutcomeConflict}, nil
 	case <-patience.C:
@@ -134,10 +147,12 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 			continue
 		}
 		l.drop(a.sp)
+		if a.msg.share != nil {
+			a.msg.share.calls = len(a.sp.calls)
+		}
 		for i, w := range a.sp.calls {
 			msg := a.msg
 			if msg.share != nil {
-				msg.share.calls = len(a.sp.calls)
 				msg.res.Replayed = i > 0
 			}
 			if msg.res.Lease != nil {
@@ -147,7 +162,7 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 			w.ch <- msg
 		}
 		if a.msg.share != nil && len(a.sp.calls) == 0 {
-			l.giveBack(a.sp.a, a.msg.share.id)
+			l.giveBack(a.sp.a, a.msg.share)
 		}
 	}
 	for _, lo := range t.locals {
@@ -171,11 +186,11 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 }
 
 // giveBack undoes a grant whose calls have all gone while it was on its way.
-func (l *line) giveBack(a *attempt, id contract.LeaseID) {
+func (l *line) giveBack(a *attempt, g *share) {
 	l.s.start(func() {
 		ctx, cancel := context.WithTimeout(l.s.life, lineTimeout)
 		defer cancel()
-		if err := l.s.undo(ctx, l.ref, a, id); err != nil {
+		if _, err := l.s.undo(ctx, a, g); err != nil {
 			l.s.config.Logger.Warn("a grant that nobody took is left to its TTL", "error", err)
 		}
 	})
