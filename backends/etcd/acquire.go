@@ -64,8 +64,11 @@ func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contra
 // try acquires without waiting. wait tells that there is nothing to be had now.
 func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait bool, err error) {
 	maybe := false
-	for promised := (patience{}); ; {
-		st, err := s.load(ctx, a.ref, a.want())
+	st, err := s.first(ctx, a.ref, a.want())
+	for promised := (patience{}); ; st, err = s.load(ctx, a.ref, a.want()) {
+		if err == nil && st.guess && st.active() != nil {
+			st, err = s.load(ctx, a.ref, a.want())
+		}
 		if err != nil {
 			return contract.Result{}, false, errorOf(ctx, err, maybe)
 		}
@@ -296,13 +299,12 @@ func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue,
 			return nil, fail
 		}
 	}
-	at := st.after(now())
-	lease, seconds, fail := s.pool.grant(ctx, ceilSeconds(r.TTL))
+	lease, seconds, at, fail := s.holderLease(ctx, ceilSeconds(r.TTL))
 	if fail != nil {
 		return nil, fail
 	}
-	g := &grantPlan{a: a, lease: lease, record: st.newRecord(a, at, lease, seconds)}
-	g.cmps = s.unchanged(st)
+	g := &grantPlan{a: a, lease: lease, record: st.newRecord(a, st.after(at), lease, seconds)}
+	g.cmps = s.guessed(st, s.unchanged(st))
 	head := s.names.key(st.ref.ns, st.ref.id)
 	g.ops = []clientv3.Op{
 		clientv3.OpPut(head+partHead, encode(g.record)),
@@ -398,9 +400,11 @@ func (s *Store) commit(ctx context.Context, st *state, g *grantPlan) (bool, erro
 	resp, fail := s.pool.txn(ctx, g.cmps, g.ops, nil)
 	switch {
 	case fail == nil && resp.Succeeded:
-		g.record.rev = resp.Header.Revision
+		g.record.rev, g.record.aliveRev = resp.Header.Revision, resp.Header.Revision
+		s.hints.wrote(st.ref, g.record)
 		return true, nil
 	case fail == nil:
+		s.hints.forget(st.ref)
 		s.discard(g)
 		return false, nil
 	case isErr(fail.err, rpctypes.ErrLeaseNotFound):
@@ -409,14 +413,15 @@ func (s *Store) commit(ctx context.Context, st *state, g *grantPlan) (bool, erro
 		s.buckets.forget()
 		return false, nil
 	}
+	s.hints.forget(st.ref)
 	if !fail.unknown() {
 		s.discard(g)
 	}
 	return false, fail
 }
 
-// discard ends the etcd lease of a grant that did not come about.
-func (s *Store) discard(g *grantPlan) { s.endLeases(int64(g.lease)) }
+// discard frees the etcd lease of a grant that did not come about.
+func (s *Store) discard(g *grantPlan) { s.spares.put(g.record.LeaseTTL, int64(g.lease)) }
 
 // granted answers a grant that was committed.
 func (s *Store) granted(ctx context.Context, st *state, g *grantPlan) (contract.Result, error) {

@@ -151,8 +151,12 @@ type endCall struct {
 
 func (s *Store) end(ctx context.Context, c *endCall) (contract.Result, error) {
 	maybe := false
-	for {
-		st, err := s.load(ctx, c.ref, want{scope: c.scope, ordinal: ordinalOf(c.id)})
+	w := want{scope: c.scope, ordinal: ordinalOf(c.id)}
+	st, err := s.first(ctx, c.ref, w)
+	for ; ; st, err = s.load(ctx, c.ref, w) {
+		if err == nil && st.guess && !c.wouldEnd(st) {
+			st, err = s.load(ctx, c.ref, w)
+		}
 		if err != nil {
 			return contract.Result{}, errorOf(ctx, err, maybe)
 		}
@@ -169,7 +173,7 @@ func (s *Store) end(ctx context.Context, c *endCall) (contract.Result, error) {
 		if fail == nil {
 			var r *record
 			if r, fail = s.commitEnd(ctx, st, c, bucket); r != nil {
-				s.endLeases(r.Lease, r.Life)
+				s.freed(r)
 				return contract.Result{Outcome: c.outcome, Lease: r.lease(c.ref.ns, now())}, nil
 			}
 		}
@@ -185,6 +189,18 @@ func (s *Store) end(ctx context.Context, c *endCall) (contract.Result, error) {
 			return contract.Result{}, errorOf(ctx, fail, maybe)
 		}
 	}
+}
+
+// freed frees the etcd leases of a lease that was ended.
+func (s *Store) freed(r *record) {
+	s.spares.put(r.LeaseTTL, r.Lease)
+	s.endLeases(r.Life)
+}
+
+// wouldEnd tells whether the call ends the newest lease of a state, if it is as
+// guessed.
+func (c *endCall) wouldEnd(st *state) bool {
+	return st.active() != nil && st.head.id == c.id && c.match(st.shown(st.head, now())) == 0
 }
 
 // refused answers the call if there is nothing to end.
@@ -226,11 +242,13 @@ func (s *Store) commitEnd(ctx context.Context, st *state, c *endCall, bucket cli
 	ops := append(s.endOps(st, r, headBucket), clientv3.OpPut(s.names.answer(c.scope), encode(&answer{
 		Version: recordVersion, Verb: c.verb, Fingerprint: c.print[:], Ordinal: r.Ordinal, Attempt: c.mark,
 	}), clientv3.WithLease(bucket)))
-	resp, fail := s.pool.txn(ctx, s.stillThere(st), ops, nil)
+	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops, nil)
 	if fail != nil || !resp.Succeeded {
+		s.hints.forget(st.ref)
 		return nil, fail
 	}
 	r.rev = resp.Header.Revision
+	s.hints.wrote(st.ref, r)
 	s.ownEnds.add(r.rev)
 	s.wakeLine(st.ref, r)
 	return r, nil

@@ -82,9 +82,12 @@ type record struct {
 	KeepHistory time.Duration `json:"keep_history"`
 	KeepEvents  int           `json:"keep_events"`
 
-	// rev is the revision of the value that this was decoded from.
-	rev int64
-	id  contract.LeaseID
+	// rev is the revision of the value that this was decoded from; those of what
+	// it hangs on are known only of values that this store wrote.
+	rev      int64
+	aliveRev int64
+	lifeRev  int64
+	id       contract.LeaseID
 }
 
 func (r *record) key() contract.Key {

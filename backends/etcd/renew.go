@@ -72,8 +72,13 @@ func allFailed(items []contract.RenewItemResult) error {
 func (s *Store) renew(ctx context.Context, r *contract.RenewRequest) (contract.Result, error) {
 	ref, scope, print, mark := keyRef{r.Namespace, r.LeaseID.KeyID()}, r.Scope(), r.Fingerprint(), newMark()
 	maybe := false
-	for {
-		st, err := s.load(ctx, ref, want{scope: scope, ordinal: ordinalOf(r.LeaseID)})
+	w := want{scope: scope, ordinal: ordinalOf(r.LeaseID)}
+	st, err := s.first(ctx, ref, w)
+	for ; ; st, err = s.load(ctx, ref, w) {
+		if err == nil && st.guess && (st.active() == nil || st.head.id != r.LeaseID || st.head.Owner != r.Owner ||
+			st.head.Instance != r.Instance || st.head.token() != r.Token) {
+			st, err = s.load(ctx, ref, w)
+		}
 		if err != nil {
 			return contract.Result{}, errorOf(ctx, err, maybe)
 		}
@@ -195,14 +200,22 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 	ops = append(ops,
 		clientv3.OpPut(key+partHead, encode(rec)),
 		clientv3.OpPut(s.names.answer(r.Scope()), encode(a), clientv3.WithLease(answerLease)))
-	resp, fail := s.pool.txn(ctx, s.stillThere(st), ops, nil)
+	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops, nil)
 	if fail == nil && resp.Succeeded {
-		rec.rev = resp.Header.Revision
+		rec.rev, rec.aliveRev, rec.lifeRev = resp.Header.Revision, st.aliveMod, st.lifeMod
+		if rec.Lease != st.head.Lease {
+			rec.aliveRev = rec.rev
+		}
+		if rec.Life != st.head.Life {
+			rec.lifeRev = rec.rev
+		}
+		s.hints.wrote(st.ref, rec)
 		if rec.Lease != st.head.Lease {
 			s.endLeases(st.head.Lease)
 		}
 		return rec, nil
 	}
+	s.hints.forget(st.ref)
 	if fail == nil || !fail.unknown() {
 		s.endLeases(made...)
 	}

@@ -41,6 +41,7 @@ type state struct {
 	floorMod int64
 	answer   *answer
 	archived *record
+	guess    bool // not read, see hints
 	owned    int64
 	countMod int64
 }
@@ -67,6 +68,14 @@ func (s *Store) ops(ref keyRef, w want) []clientv3.Op {
 	return ops
 }
 
+// first returns a guess at the state of a key, or reads it.
+func (s *Store) first(ctx context.Context, ref keyRef, w want) (*state, error) {
+	if st := s.hints.state(ref, w); st != nil {
+		return st, nil
+	}
+	return s.load(ctx, ref, w)
+}
+
 // load reads the state of a key.
 func (s *Store) load(ctx context.Context, ref keyRef, w want) (*state, error) {
 	resp, fail := s.pool.read(ctx, s.ops(ref, w)...)
@@ -87,6 +96,7 @@ func (s *Store) parse(ref keyRef, w want, resp *clientv3.TxnResponse, from int) 
 	if err := st.takeKey(s.names.key(ref.ns, ref.id), next()); err != nil {
 		return nil, err
 	}
+	defer s.hints.read(st)
 	var err error
 	for _, kv := range next() {
 		if st.queue, err = decodeQueue(kv.Value); err != nil {

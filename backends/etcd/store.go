@@ -26,6 +26,8 @@ type Store struct {
 	ender    *ender
 	trimmer  *trimmer
 	ownEnds  *revisions
+	hints    *hints
+	spares   *spares
 
 	// life ends what runs in the background.
 	life    context.Context
@@ -68,6 +70,8 @@ func Open(_ context.Context, c Config) (*Store, error) {
 	s.ender = newEnder(s)
 	s.trimmer = &trimmer{s: s}
 	s.ownEnds = newRevisions(4096)
+	s.hints = newHints()
+	s.spares = &spares{s: s, of: map[int64][]spare{}}
 	s.start(s.sweep)
 	s.start(s.trimmer.run)
 	return s, nil
@@ -138,6 +142,7 @@ func (s *Store) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		s.err = contract.Errorf(contract.CodeTimeout, ctx.Err(), "calls were still running when the store was closed")
 	}
+	s.spares.expire(true)
 	s.ender.drain(ctx)
 	s.stop()
 	s.background.Wait()

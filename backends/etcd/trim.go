@@ -56,6 +56,7 @@ func (t *trimmer) run() {
 			return
 		case <-tick.C:
 		}
+		t.s.spares.expire(false)
 		for {
 			next, ok := t.next()
 			if !ok {
