@@ -54,6 +54,9 @@ func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contra
 	}
 	defer end()
 	a := newAttempt(r)
+	if s.lineHolds(a) {
+		return s.wait(ctx, a)
+	}
 	res, wait, err := s.try(ctx, a)
 	if err != nil || !wait {
 		return res, err
@@ -316,7 +319,7 @@ func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue,
 	}
 	if st.head != nil {
 		old := st.head.next()
-		old.EndRev = st.headMod // an ended head is not written again
+		old.EndRev = st.head.rev // an ended head is not written again; 0 if it ends in the same step
 		g.ops = append(g.ops, clientv3.OpPut(s.names.archive(st.ref.ns, st.ref.id, old.Ordinal), encode(old), clientv3.WithLease(archiveLease)))
 	}
 	if op, ok, err := s.putQueue(ctx, st, rest); err != nil {
@@ -397,6 +400,14 @@ func (s *Store) putQueue(ctx context.Context, st *state, q *queue) (clientv3.Op,
 // commit sends the grant and reports whether it came about. If it certainly did
 // not, its etcd lease is ended.
 func (s *Store) commit(ctx context.Context, st *state, g *grantPlan) (bool, error) {
+	done, fail := s.commitPlan(ctx, st, g)
+	if fail != nil {
+		return false, fail
+	}
+	return done, nil
+}
+
+func (s *Store) commitPlan(ctx context.Context, st *state, g *grantPlan) (bool, *failure) {
 	resp, fail := s.pool.txn(ctx, g.cmps, g.ops, nil)
 	switch {
 	case fail == nil && resp.Succeeded:

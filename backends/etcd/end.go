@@ -232,16 +232,27 @@ func (c *endCall) refused(st *state) (contract.Result, bool) {
 	return res, true
 }
 
+// answer is what a request id that ended the lease r is answered.
+func (c *endCall) answer(r *record) *answer {
+	return &answer{Version: recordVersion, Verb: c.verb, Fingerprint: c.print[:], Ordinal: r.Ordinal, Attempt: c.mark}
+}
+
 // commitEnd ends the newest lease. It returns the lease as it ended, or nil.
 func (s *Store) commitEnd(ctx context.Context, st *state, c *endCall, bucket clientv3.LeaseID) (*record, *failure) {
 	r := st.ended(c.ending)
+	if n := s.nextInLine(st); n != nil {
+		r.rev = 0 // not written by itself
+		done, fail := s.passOn(ctx, st, c, bucket, r, n)
+		if !done {
+			return nil, fail
+		}
+		return r, nil
+	}
 	headBucket, fail := s.buckets.lease(ctx, r.keepFor())
 	if fail != nil {
 		return nil, fail
 	}
-	ops := append(s.endOps(st, r, headBucket), clientv3.OpPut(s.names.answer(c.scope), encode(&answer{
-		Version: recordVersion, Verb: c.verb, Fingerprint: c.print[:], Ordinal: r.Ordinal, Attempt: c.mark,
-	}), clientv3.WithLease(bucket)))
+	ops := append(s.endOps(st, r, headBucket), clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
 	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops, nil)
 	if fail != nil || !resp.Succeeded {
 		s.hints.forget(st.ref)

@@ -39,6 +39,7 @@ func acquiredEvent(ns string, r *record) contract.Event {
 	ev := baseEvent(ns, r, r.grantRev())
 	ev.Kind, ev.At, ev.Previous = contract.EventAcquired, instant(r.Acquired), contract.StateFree
 	ev.Principal, ev.RequestID, ev.TraceID = r.Owner, r.RequestID, r.TraceID
+	ev.ID = eventID(r.grantRev(), r.Sub)
 	return ev
 }
 
@@ -59,14 +60,15 @@ func renewedEvent(ns string, r *record) contract.Event {
 	return ev
 }
 
-// lastEvent is the event that the writing of a head stands for.
-func lastEvent(ns string, r *record) contract.Event {
+// lastEvents are the events that the writing of a head stands for.
+func lastEvents(ns string, r *record) []contract.Event {
 	switch {
 	case r.State.Terminal():
-		return endedEvent(ns, r)
-	case r.Rev == 0:
-		return acquiredEvent(ns, r)
-	default:
-		return renewedEvent(ns, r)
+		return []contract.Event{endedEvent(ns, r)}
+	case r.Rev != 0:
+		return []contract.Event{renewedEvent(ns, r)}
+	case r.Prev != nil:
+		return []contract.Event{endedEvent(ns, r.Prev), acquiredEvent(ns, r)}
 	}
+	return []contract.Event{acquiredEvent(ns, r)}
 }

@@ -44,11 +44,10 @@ type line struct {
 
 // spot is where the copies of one attempt wait.
 type spot struct {
-	a     *attempt
-	calls []*waiter
-	// known tells that the place has been in the queue with the session.
-	known   string
+	a       *attempt
+	calls   []*waiter
 	pending bool // a grant was sent whose outcome is not known yet
+	tried   bool // to get a place, unread
 }
 
 // waiter is one call that waits.

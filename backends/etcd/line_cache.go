@@ -100,8 +100,8 @@ func (g *glance) queued(q *queue, rev int64) {
 	g.queue, g.st.queue, g.st.queueMod = rev, q, revIf(len(q.Places) > 0, rev)
 }
 
-// glance returns what is known of the key, if it is enough for the spots: all of
-// them have places, and nobody leaves.
+// glance returns what is known of the key, if it is enough for the spots: nobody
+// leaves, and nobody asks for what was not read.
 func (l *line) glance(locals []*local, session string) *state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,9 +110,14 @@ func (l *line) glance(locals []*local, session string) *state {
 	}
 	st := *l.known.st
 	for _, lo := range locals {
+		if !lo.stays || len(lo.leavers) > 0 || lo.sp.pending || lo.a.req.Limits.LeasesPerOwner > 0 {
+			return nil
+		}
 		p := st.queue.place(lo.a.scope)
-		if p == nil || !lo.stays || len(lo.leavers) > 0 || lo.a.req.Limits.LeasesPerOwner > 0 ||
-			!slices.Contains(p.At, session) || !bytes.Equal(p.Fingerprint, lo.a.print[:]) {
+		switch {
+		case p == nil && lo.sp.tried:
+			return nil // whether it was answered must be read
+		case p != nil && (!slices.Contains(p.At, session) || !bytes.Equal(p.Fingerprint, lo.a.print[:])):
 			return nil
 		}
 	}
@@ -131,4 +136,22 @@ func (l *line) note(f func(*glance)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f(&l.known)
+}
+
+// lineHolds tells that calls of this store wait for the attempt's key already,
+// and that others hold it as far as they know: the attempt can join them without
+// a look of its own.
+func (s *Store) lineHolds(a *attempt) bool {
+	if a.req.Wait == 0 || a.req.Limits.LeasesPerOwner > 0 {
+		return false
+	}
+	s.linesMu.Lock()
+	l := s.lines[a.ref]
+	s.linesMu.Unlock()
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.retired && l.known.st != nil && l.known.st.active() != nil
 }

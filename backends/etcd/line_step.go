@@ -104,15 +104,31 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 // hurry serves the key to the first spot if it is free, as far as is known.
 func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next *attempt, err error) {
 	t.q = t.st.queue.clone()
-	if t.st.active() != nil {
-		return 0, false, nil, nil
+	for _, lo := range t.locals {
+		if t.q.place(lo.a.scope) != nil {
+			continue
+		}
+		if lo.sp.tried = true; len(t.joined) >= lineJoins || !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
+			return 0, true, nil, nil // the next look is a closer one
+		}
+		t.seat(lo)
 	}
-	first := t.firstLocal()
-	if first == nil {
-		return 0, false, nil, nil
+	if t.st.active() == nil {
+		if first := t.firstLocal(); first != nil {
+			more, err = t.serve(ctx, first)
+			return 0, more, nil, err
+		}
 	}
-	more, err = t.serve(ctx, first)
-	return 0, more, nil, err
+	return 0, false, nil, t.store(ctx, true)
+}
+
+// seat gives a spot a place, provided that it was not answered meanwhile: nobody
+// waits for itself.
+func (t *turn) seat(lo *local) {
+	t.q.Places = append(t.q.Places, place{
+		Scope: lo.a.scope[:], Fingerprint: lo.a.print[:], At: []string{t.session}, Keep: lo.a.req.Retention.Idempotency,
+	})
+	t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(t.l.s.names.answer(lo.a.scope)), "=", 0))
 }
 
 // see notes what was read.
@@ -180,8 +196,7 @@ func (q *queue) detach(p *place, session string) {
 
 func (t *turn) tell(lo *local, msg told) { t.answers = append(t.answers, answered1{lo.sp, msg}) }
 
-// join gives places to those who have none, unless they were answered meanwhile:
-// nobody waits for itself.
+// join gives places to those who have none, unless they were answered before.
 func (t *turn) join(ctx context.Context, missing []*local) error {
 	if len(missing) == 0 {
 		return nil
@@ -218,10 +233,7 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 			t.tell(lo, told{res: quotaExceeded("waiters_per_key")})
 			continue
 		}
-		t.q.Places = append(t.q.Places, place{
-			Scope: lo.a.scope[:], Fingerprint: lo.a.print[:], At: []string{t.session}, Keep: lo.a.req.Retention.Idempotency,
-		})
-		t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(s.names.answer(lo.a.scope)), "=", 0))
+		t.seat(lo)
 	}
 	return nil
 }

@@ -46,6 +46,11 @@ type record struct {
 	// value's own.
 	EndRev int64 `json:"end_rev,omitempty"`
 
+	// Sub is 1 if the grant came in the step that ended the lease before it, which
+	// is Prev then, for its event, until the head is written again.
+	Sub  int     `json:"sub,omitempty"`
+	Prev *record `json:"prev,omitempty"`
+
 	Acquired int64         `json:"acquired"`
 	Renewed  int64         `json:"renewed"`
 	Expires  int64         `json:"expires"`
@@ -119,6 +124,7 @@ func (r *record) token() contract.Token { return contract.Token(r.Floor + r.gran
 func (r *record) next() *record {
 	c := *r
 	c.Rev = r.grantRev()
+	c.Prev = nil
 	c.Metadata = maps.Clone(r.Metadata)
 	return &c
 }
@@ -184,6 +190,12 @@ func decodeRecord(value []byte, rev int64, id contract.KeyID) (*record, error) {
 		return nil, corrupt(nil, "a stored lease is in no state")
 	}
 	r.rev, r.id = rev, leaseID
+	if r.Prev != nil {
+		r.Prev.rev = rev
+		if r.Prev.id, err = contract.ParseLeaseID(r.Prev.LeaseID); err != nil || r.Prev.id.KeyID() != id {
+			return nil, corrupt(err, "a stored lease came after one of another key")
+		}
+	}
 	return &r, nil
 }
 

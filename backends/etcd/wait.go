@@ -143,27 +143,7 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range t.answers {
-		if l.waiting[a.sp.a.scope] != a.sp {
-			continue
-		}
-		l.drop(a.sp)
-		if a.msg.share != nil {
-			a.msg.share.calls = len(a.sp.calls)
-		}
-		for i, w := range a.sp.calls {
-			msg := a.msg
-			if msg.share != nil {
-				msg.res.Replayed = i > 0
-			}
-			if msg.res.Lease != nil {
-				lease := msg.res.Lease.Clone()
-				msg.res.Lease = &lease
-			}
-			w.ch <- msg
-		}
-		if a.msg.share != nil && len(a.sp.calls) == 0 {
-			l.giveBack(a.sp.a, a.msg.share)
-		}
+		l.answer(a.sp, a.msg)
 	}
 	for _, lo := range t.locals {
 		if l.waiting[lo.a.scope] != lo.sp || len(lo.leavers) == 0 && len(lo.sp.calls) > 0 {
@@ -182,6 +162,32 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 			// queue that it compared has changed.
 			l.drop(lo.sp)
 		}
+	}
+}
+
+// answer tells all calls at a spot, of which one did the work. The caller holds
+// the lock.
+func (l *line) answer(sp *spot, msg told) {
+	if l.waiting[sp.a.scope] != sp {
+		return
+	}
+	l.drop(sp)
+	if msg.share != nil {
+		msg.share.calls = len(sp.calls)
+		if len(sp.calls) == 0 {
+			l.giveBack(sp.a, msg.share)
+		}
+	}
+	for i, w := range sp.calls {
+		msg := msg
+		if msg.share != nil {
+			msg.res.Replayed = i > 0
+		}
+		if msg.res.Lease != nil {
+			lease := msg.res.Lease.Clone()
+			msg.res.Lease = &lease
+		}
+		w.ch <- msg
 	}
 }
 

@@ -99,31 +99,25 @@ func (st *stream) run() {
 
 // take puts the events of what etcd told into the buffer.
 func (st *stream) take(evs []*clientv3.Event) {
-	rev, sub := int64(0), 0
 	for _, ev := range evs {
 		ns, id, part, ok := st.s.names.splitKey(string(ev.Kv.Key))
 		if !ok || part != partHead || ev.Type != clientv3.EventTypePut {
 			continue
 		}
-		if ev.Kv.ModRevision == rev {
-			sub++
-		} else {
-			rev, sub = ev.Kv.ModRevision, 0
-		}
-		if rev < st.rev || rev == st.rev && sub <= st.sub {
-			continue
-		}
-		st.rev, st.sub = rev, sub
-		rec, err := decodeRecord(ev.Kv.Value, rev, id)
+		rec, err := decodeRecord(ev.Kv.Value, ev.Kv.ModRevision, id)
 		if err != nil {
 			st.s.config.Logger.Error("an event cannot be read", "key_id", id.String(), "error", err)
-			st.drop(eventID(rev, sub))
+			st.drop(eventID(ev.Kv.ModRevision, 0))
 			continue
 		}
-		e := lastEvent(ns, rec)
-		e.ID = eventID(rev, sub)
-		if selects(&st.request, &e) {
-			st.push(e)
+		for sub, e := range lastEvents(ns, rec) {
+			if rec.rev < st.rev || rec.rev == st.rev && sub <= st.sub {
+				continue
+			}
+			st.rev, st.sub = rec.rev, sub
+			if selects(&st.request, &e) {
+				st.push(e)
+			}
 		}
 	}
 }
