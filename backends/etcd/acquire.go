@@ -92,7 +92,7 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		case verdict != mayGrant:
 			return res, verdict == mustWait, nil
 		}
-		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope, st.sessions), false)
+		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope), false)
 		if err != nil {
 			return contract.Result{}, false, errorOf(ctx, err, maybe)
 		}
@@ -153,7 +153,7 @@ func (s *Store) decide(ctx context.Context, st *state, a *attempt) (contract.Res
 		}
 	}
 	mine := st.queue.place(a.scope)
-	if mine != nil && !bytes.Equal(mine.Fingerprint, a.print[:]) {
+	if mine != nil && !mine.equalPrint(a.print) {
 		return contract.Result{Outcome: contract.OutcomeRequestIDReused}, answered, nil
 	}
 	if mine == nil {
@@ -191,25 +191,7 @@ func errNoToken() error {
 // othersFirst reports whether somebody else waits whose turn it is.
 func (st *state) othersFirst(scope contract.Scope) bool {
 	i := st.queue.first(st.sessions)
-	return i >= 0 && !st.queue.Places[i].of(scope)
-}
-
-// without returns the queue as it is once the scope was served: those before it
-// who were away have lost their places.
-func (q *queue) without(scope contract.Scope, sessions map[string]bool) *queue {
-	c := q.clone()
-	end := c.first(sessions)
-	if end < 0 {
-		c.Places = nil // nobody is there: all of their turns have passed
-		return c
-	}
-	for i := range c.Places {
-		if c.Places[i].of(scope) {
-			end = i + 1
-		}
-	}
-	c.Places = c.Places[end:]
-	return c
+	return i >= 0 && st.queue.places[i].scope != scope
 }
 
 // replayAcquire answers what the scope was answered before. It reports false if
@@ -284,7 +266,7 @@ type grantPlan struct {
 	lease   clientv3.LeaseID
 	cmps    []clientv3.Cmp
 	ops     []clientv3.Op
-	buckets bool // etcd leases of buckets are in it
+	changes []queueChange
 }
 
 // prepare makes the grant of the state's free key to the attempt, with rest as
@@ -322,11 +304,16 @@ func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue,
 		old.EndRev = st.head.rev // an ended head is not written again; 0 if it ends in the same step
 		g.ops = append(g.ops, clientv3.OpPut(s.names.archive(st.ref.ns, st.ref.id, old.Ordinal), encode(old), clientv3.WithLease(archiveLease)))
 	}
-	if op, ok, err := s.putQueue(ctx, st, rest); err != nil {
+	g.changes = rest.changes(st.queue)
+	cmps, ops, fail := s.putPlaces(ctx, st.ref, g.changes)
+	if fail != nil {
 		s.discard(g)
-		return nil, err
-	} else if ok {
-		g.ops = append(g.ops, op)
+		return nil, fail
+	}
+	g.cmps, g.ops = append(g.cmps, cmps...), append(g.ops, ops...)
+	if st.queue.place(a.scope) == nil {
+		// Nobody was there, and nobody may have come.
+		g.cmps = append(g.cmps, s.nobodyCame(st))
 	}
 	if st.want.owner != "" {
 		count := s.names.count(st.ref.ns, st.want.owner)
@@ -375,26 +362,19 @@ func (s *Store) unchanged(st *state) []clientv3.Cmp {
 	key := s.names.key(st.ref.ns, st.ref.id)
 	cmps := []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(key+partHead), "=", st.headMod),
-		clientv3.Compare(clientv3.ModRevision(s.names.queue(st.ref)), "=", st.queueMod),
 		clientv3.Compare(clientv3.ModRevision(s.names.floor(st.ref.ns)), "=", st.floorMod),
 	}
 	return cmps
 }
 
-// putQueue returns the operation that stores the queue, if it changes.
-func (s *Store) putQueue(ctx context.Context, st *state, q *queue) (clientv3.Op, bool, error) {
-	name := s.names.queue(st.ref)
-	switch {
-	case len(q.Places) == 0 && st.queueMod == 0:
-		return clientv3.Op{}, false, nil
-	case len(q.Places) == 0:
-		return clientv3.OpDelete(name), true, nil
+// nobodyCame compares that the queue has not changed since it was read, or that
+// there is none if it was not read.
+func (s *Store) nobodyCame(st *state) clientv3.Cmp {
+	places := s.names.queue(st.ref)
+	if st.guess {
+		return clientv3.Compare(clientv3.CreateRevision(places).WithPrefix(), "=", 0)
 	}
-	lease, fail := s.buckets.lease(ctx, queueLife)
-	if fail != nil {
-		return clientv3.Op{}, false, fail
-	}
-	return clientv3.OpPut(name, encode(q), clientv3.WithLease(lease)), true, nil
+	return clientv3.Compare(clientv3.ModRevision(places).WithPrefix(), "<", st.rev+1)
 }
 
 // commit sends the grant and reports whether it came about. If it certainly did

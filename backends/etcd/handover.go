@@ -1,13 +1,10 @@
 package etcd
 
 import (
-	"bytes"
 	"context"
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"leased/contract"
 )
 
 // next is the first in the queue of a key whose lease is being ended, if it
@@ -34,12 +31,12 @@ func (s *Store) nextInLine(st *state) *next {
 	}
 	known := *l.known.st
 	i := known.queue.first(known.sessions)
-	if i < 0 {
+	if i < 0 || !known.queue.certain(known.sessions) {
 		return nil
 	}
-	p := known.queue.Places[i]
-	sp := l.waiting[contract.Scope(p.Scope)]
-	if sp == nil || sp.pending || sp.a.req.Limits.LeasesPerOwner > 0 || !bytes.Equal(p.Fingerprint, sp.a.print[:]) ||
+	p := &known.queue.places[i]
+	sp := l.waiting[p.scope]
+	if i > skipStep || sp == nil || sp.pending || sp.a.req.Limits.LeasesPerOwner > 0 || !p.equalPrint(sp.a.print) ||
 		!slices.ContainsFunc(sp.calls, func(w *waiter) bool { return !w.leaving }) {
 		return nil
 	}
@@ -51,9 +48,10 @@ func (s *Store) nextInLine(st *state) *next {
 func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket clientv3.LeaseID, r *record, n *next) (done bool, fail *failure) {
 	a := n.sp.a
 	after := *st
+	after.guess = false // of the request that ends; the one that is granted is compared below
 	after.head, after.floor, after.floorMod, after.rev = r, n.known.floor, n.known.floorMod, n.known.rev
-	after.queue, after.queueMod = n.known.queue, n.known.queueMod
-	rest := n.known.queue.after(a.scope)
+	after.queue = n.known.queue
+	rest := n.known.queue.without(a.scope)
 	defer func() {
 		if fail == nil || !fail.unknown() {
 			n.l.setPending(n.sp, false)
@@ -76,9 +74,8 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 		g.ops = append(g.ops, clientv3.OpDelete(key+partLife))
 	}
 	g.ops = append(g.ops, clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
-	g.cmps = append(s.guessed(st, s.stillThere(st)),
-		clientv3.Compare(clientv3.ModRevision(s.names.queue(st.ref)), "=", n.known.queueMod),
-		clientv3.Compare(clientv3.ModRevision(s.names.floor(st.ref.ns)), "=", n.known.floorMod),
+	g.cmps = append(g.cmps, s.guessed(st, s.stillThere(st))...)
+	g.cmps = append(g.cmps,
 		clientv3.Compare(clientv3.CreateRevision(s.names.answer(a.scope)), "=", 0))
 	if done, fail = s.commitPlan(ctx, st, g); !done {
 		return false, fail
@@ -87,7 +84,7 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 	s.ownEnds.add(r.rev)
 	n.l.note(func(k *glance) {
 		k.wrote(g.record)
-		k.queued(rest, g.record.rev)
+		k.queued(g.changes, g.record.rev)
 	})
 	n.granted(ctx, s, &after, g)
 	return true, nil

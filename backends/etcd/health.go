@@ -59,12 +59,15 @@ func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract
 		sessions[strings.TrimPrefix(string(kv.Key), s.names.sessions())] = true
 	}
 	for _, kv := range resp.Responses[2].GetResponseRange().GetKvs() {
-		q, err := decodeQueue(kv.Value)
+		name := string(kv.Key)
+		p, err := decodePlace(name[strings.LastIndexByte(name, '/')+1:], kv)
 		if err != nil {
 			h.Detail = "a stored queue cannot be read"
 			return h, nil
 		}
-		h.Waiters += int64(q.seenBy(contract.Scope{}, sessions).Length)
+		if p.present(sessions) {
+			h.Waiters++
+		}
 	}
 	h.Detail, h.Leader = s.alarms(ctx)
 	h.Ready = h.Detail == ""

@@ -17,8 +17,6 @@ const (
 	// linePoll is how often a line looks at its key without being told to: what
 	// wakes it is not relied upon.
 	linePoll = 500 * time.Millisecond
-	// lineJoins is how many calls come to the queue in one transaction.
-	lineJoins = 60
 	// queueLife is how long the queue of a key that nobody asks for is kept.
 	queueLife = 24 * time.Hour
 	// leaveTimeout bounds how long a call whose wait is over waits to learn what
@@ -219,7 +217,7 @@ func (l *line) retire(ctx context.Context) bool {
 func (l *line) watch(ctx context.Context) {
 	var both sync.WaitGroup
 	defer both.Wait()
-	key := l.s.names.key(l.ref.ns, l.ref.id)
+	key, queue := l.s.names.key(l.ref.ns, l.ref.id), l.s.names.queue(l.ref)
 	both.Go(func() {
 		l.watchPrefix(ctx, key, func(evs []*clientv3.Event) {
 			l.note(func(g *glance) { g.takeKey(key, evs) })
@@ -227,8 +225,8 @@ func (l *line) watch(ctx context.Context) {
 		})
 	})
 	both.Go(func() {
-		l.watchPrefix(ctx, l.s.names.queue(l.ref), func(evs []*clientv3.Event) {
-			l.note(func(g *glance) { g.takeQueue(evs) })
+		l.watchPrefix(ctx, queue, func(evs []*clientv3.Event) {
+			l.note(func(g *glance) { g.takeQueue(queue, evs) })
 			l.poke()
 		})
 	})

@@ -1,7 +1,7 @@
 package etcd
 
 import (
-	"bytes"
+	"encoding/base64"
 	"slices"
 	"strings"
 
@@ -65,21 +65,40 @@ func revIf(put bool, rev int64) int64 {
 }
 
 // takeQueue notes changes of the queue.
-func (g *glance) takeQueue(evs []*clientv3.Event) {
+func (g *glance) takeQueue(prefix string, evs []*clientv3.Event) {
 	for _, ev := range evs {
-		rev := ev.Kv.ModRevision
-		if g.st == nil || rev <= g.queue {
+		if g.st == nil {
+			return
+		}
+		name := strings.TrimPrefix(string(ev.Kv.Key), prefix)
+		if ev.Type == clientv3.EventTypeDelete {
+			g.drop(name, ev.Kv.ModRevision)
 			continue
 		}
-		put := ev.Type == clientv3.EventTypePut
-		g.queue, g.st.queue, g.st.queueMod = rev, &queue{}, revIf(put, rev)
-		if put {
-			var err error
-			if g.st.queue, err = decodeQueue(ev.Kv.Value); err != nil {
-				g.st = nil
-			}
+		p, err := decodePlace(name, ev.Kv)
+		if err != nil {
+			g.st = nil
+			return
+		}
+		g.change(p, false)
+	}
+}
+
+func (g *glance) drop(name string, rev int64) {
+	for i := range g.st.queue.places {
+		if p := g.st.queue.places[i]; base64.RawURLEncoding.EncodeToString(p.scope[:]) == name {
+			p.mod = rev
+			g.change(p, true)
+			return
 		}
 	}
+}
+
+// change notes one place. The queue may be shared with a turn that runs.
+func (g *glance) change(p place, drop bool) {
+	q := queue{places: g.st.queue.places}
+	q.put(p, drop)
+	g.st.queue, g.queue = &q, max(g.queue, p.mod)
 }
 
 // wrote notes what this store wrote to the head.
@@ -93,11 +112,13 @@ func (g *glance) wrote(r *record) {
 }
 
 // queued notes what this store wrote to the queue.
-func (g *glance) queued(q *queue, rev int64) {
-	if g.st == nil || rev <= g.queue {
+func (g *glance) queued(changes []queueChange, rev int64) {
+	if g.st == nil {
 		return
 	}
-	g.queue, g.st.queue, g.st.queueMod = rev, q, revIf(len(q.Places) > 0, rev)
+	q := queue{places: g.st.queue.places}
+	q.apply(changes, rev)
+	g.st.queue, g.queue = &q, max(g.queue, rev)
 }
 
 // glance returns what is known of the key, if it is enough for the spots: nobody
@@ -109,6 +130,9 @@ func (l *line) glance(locals []*local, session string) *state {
 		return nil
 	}
 	st := *l.known.st
+	if !st.queue.certain(st.sessions) {
+		return nil
+	}
 	for _, lo := range locals {
 		if !lo.stays || len(lo.leavers) > 0 || lo.sp.pending || lo.a.req.Limits.LeasesPerOwner > 0 {
 			return nil
@@ -117,7 +141,7 @@ func (l *line) glance(locals []*local, session string) *state {
 		switch {
 		case p == nil && lo.sp.tried:
 			return nil // whether it was answered must be read
-		case p != nil && (!slices.Contains(p.At, session) || !bytes.Equal(p.Fingerprint, lo.a.print[:])):
+		case p != nil && (!slices.Contains(p.At, session) || !p.equalPrint(lo.a.print)):
 			return nil
 		}
 	}

@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -32,6 +31,9 @@ type turn struct {
 	// late is a spot whose wait ended before it had a place. It gets the key if
 	// nobody else wants it.
 	late    *local
+	left    int  // places that are left
+	more    bool // there was no room for all that there is to do
+	limited bool // nobody else may come to the queue meanwhile
 	answers []answered1
 }
 
@@ -98,7 +100,7 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 			return 5 * time.Millisecond, false, nil, t.store(ctx, false)
 		}
 	}
-	return 0, len(t.joined) >= lineJoins, nil, t.store(ctx, true)
+	return 0, t.more || len(t.joined) >= joinStep, nil, t.store(ctx, true)
 }
 
 // hurry serves the key to the first spot if it is free, as far as is known.
@@ -108,7 +110,7 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 		if t.q.place(lo.a.scope) != nil {
 			continue
 		}
-		if lo.sp.tried = true; len(t.joined) >= lineJoins || !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
+		if lo.sp.tried = true; len(t.joined) >= joinStep || !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
 			return 0, true, nil, nil // the next look is a closer one
 		}
 		t.seat(lo)
@@ -125,10 +127,12 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 // seat gives a spot a place, provided that it was not answered meanwhile: nobody
 // waits for itself.
 func (t *turn) seat(lo *local) {
-	t.q.Places = append(t.q.Places, place{
-		Scope: lo.a.scope[:], Fingerprint: lo.a.print[:], At: []string{t.session}, Keep: lo.a.req.Retention.Idempotency,
+	t.q.places = append(t.q.places, place{
+		Version: recordVersion, Fingerprint: lo.a.print[:], At: []string{t.session}, Keep: lo.a.req.Retention.Idempotency,
+		scope: lo.a.scope,
 	})
 	t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(t.l.s.names.answer(lo.a.scope)), "=", 0))
+	t.limited = t.limited || lo.a.req.Limits.WaitersPerKey > 0
 }
 
 // see notes what was read.
@@ -175,23 +179,25 @@ func (t *turn) place(ctx context.Context) error {
 		switch {
 		case p == nil:
 			missing = append(missing, lo)
-		case !bytes.Equal(p.Fingerprint, lo.a.print[:]):
+		case !p.equalPrint(lo.a.print):
 			t.tell(lo, told{res: contract.Result{Outcome: contract.OutcomeRequestIDReused}})
 		case lo.stays && !slices.Contains(p.At, t.session):
 			p.At, p.Left = append(p.At, t.session), 0
 		case !lo.stays:
-			t.q.detach(p, t.session)
+			t.detach(lo, p)
 		}
 	}
-	return t.join(ctx, missing[:min(len(missing), lineJoins)])
+	return t.join(ctx, missing[:min(len(missing), joinStep)])
 }
 
-// detach takes a session away from a place.
-func (q *queue) detach(p *place, session string) {
-	p.At = slices.DeleteFunc(p.At, func(id string) bool { return id == session })
-	if len(p.At) == 0 && p.Left == 0 {
-		p.Left = now()
+// detach takes this store away from a place that its calls leave, if the
+// transaction has room for it.
+func (t *turn) detach(lo *local, p *place) {
+	if t.left++; t.left > leaveStep {
+		lo.leavers, t.more = nil, true
+		return
 	}
+	p.detach(t.session)
 }
 
 func (t *turn) tell(lo *local, msg told) { t.answers = append(t.answers, answered1{lo.sp, msg}) }
@@ -261,10 +267,10 @@ func (t *turn) replay(ctx context.Context, lo *local, a *answer) error {
 
 // firstLocal returns the spot whose turn it is, if it is one of this line's.
 func (t *turn) firstLocal() *local {
-	for i := range t.q.Places {
-		p := &t.q.Places[i]
+	for i := range t.q.places {
+		p := &t.q.places[i]
 		for _, lo := range t.locals {
-			if p.of(lo.a.scope) && (lo.stays || lo.soft) && !t.told(lo) {
+			if p.scope == lo.a.scope && (lo.stays || lo.soft) && !t.told(lo) {
 				return lo
 			}
 		}
@@ -304,7 +310,11 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		return true, t.store(ctx, true)
 	}
 	sessions := t.st.sessions
-	rest := t.q.after(lo.a.scope)
+	if i := slices.IndexFunc(t.q.places, func(p place) bool { return p.scope == lo.a.scope }); i > skipStep {
+		t.q.places = t.q.places[skipStep:] // their turns have passed; the rest comes next
+		return true, t.store(ctx, false)
+	}
+	rest := t.q.without(lo.a.scope)
 	if lo == t.late {
 		t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(s.names.answer(lo.a.scope)), "=", 0))
 	}
@@ -327,7 +337,7 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 	}
 	t.l.note(func(k *glance) {
 		k.wrote(g.record)
-		k.queued(rest, g.record.rev)
+		k.queued(g.changes, g.record.rev)
 	})
 	res, err := s.granted(ctx, t.st, g)
 	msg := told{res: res, err: err}
@@ -340,39 +350,22 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 	return true, nil
 }
 
-// after returns the queue without the scope's place and those before it: all of
-// them if it has none, which is when nobody is there.
-func (q *queue) after(scope contract.Scope) *queue {
-	c := q.clone()
-	for i := range c.Places {
-		if c.Places[i].of(scope) {
-			c.Places = c.Places[i+1:]
-			return c
-		}
-	}
-	c.Places = nil
-	return c
-}
-
 // refuse answers a spot and takes its place away.
 func (t *turn) refuse(lo *local, msg told) {
-	t.q.Places = slices.DeleteFunc(t.q.Places, func(p place) bool { return p.of(lo.a.scope) })
+	t.q.places = slices.DeleteFunc(t.q.places, func(p place) bool { return p.scope == lo.a.scope })
 	t.tell(lo, msg)
 }
 
 // store writes the queue if it has changed, and answers those it concerns.
 func (t *turn) store(ctx context.Context, leave bool) error {
 	s := t.l.s
-	if encode(t.q) != encode(t.st.queue.clone()) {
-		op, ok, err := s.putQueue(ctx, t.st, t.q)
-		if err != nil {
-			return err
+	if changes := t.q.changes(t.st.queue); len(changes) > 0 {
+		cmps, ops, fail := s.putPlaces(ctx, t.l.ref, changes)
+		if fail != nil {
+			return fail
 		}
-		name := s.names.queue(t.l.ref)
-		cmps := append(t.joined, clientv3.Compare(clientv3.ModRevision(name), "=", t.st.queueMod))
-		var ops []clientv3.Op
-		if ok {
-			ops = append(ops, op)
+		if cmps = append(cmps, t.joined...); t.limited {
+			cmps = append(cmps, s.nobodyCame(t.st))
 		}
 		resp, fail := s.pool.txn(ctx, cmps, ops, nil)
 		switch {
@@ -384,7 +377,7 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 			t.l.poke()
 			return nil
 		}
-		t.l.note(func(k *glance) { k.queued(t.q, resp.Header.Revision) })
+		t.l.note(func(k *glance) { k.queued(changes, resp.Header.Revision) })
 	}
 	if !leave {
 		for _, lo := range t.locals {

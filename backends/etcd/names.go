@@ -60,7 +60,12 @@ func (n names) own(ns, owner string, id contract.KeyID) string {
 // queues is the prefix of who waits for the keys of a namespace.
 func (n names) queues(ns string) string { return n.prefix + "w/" + escape(ns) + "/" }
 
-func (n names) queue(ref keyRef) string { return n.queues(ref.ns) + ref.id.String() }
+// queue is the prefix of who waits for a key.
+func (n names) queue(ref keyRef) string { return n.queues(ref.ns) + ref.id.String() + "/" }
+
+func (n names) place(ref keyRef, scope contract.Scope) string {
+	return n.queue(ref) + base64.RawURLEncoding.EncodeToString(scope[:])
+}
 
 // answer is what a request id was answered.
 func (n names) answer(scope contract.Scope) string {

@@ -35,7 +35,6 @@ type state struct {
 	aliveMod int64 // 0 when the holder's etcd lease is over
 	lifeMod  int64
 	queue    *queue // never nil
-	queueMod int64
 	sessions map[string]bool
 	floor    int64
 	floorMod int64
@@ -50,7 +49,7 @@ type state struct {
 func (s *Store) ops(ref keyRef, w want) []clientv3.Op {
 	ops := []clientv3.Op{
 		clientv3.OpGet(s.names.key(ref.ns, ref.id), clientv3.WithPrefix()),
-		clientv3.OpGet(s.names.queue(ref)),
+		clientv3.OpGet(s.names.queue(ref), clientv3.WithPrefix()),
 		clientv3.OpGet(s.names.floor(ref.ns)),
 		clientv3.OpGet(s.names.sessions(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
 	}
@@ -98,11 +97,8 @@ func (s *Store) parse(ref keyRef, w want, resp *clientv3.TxnResponse, from int) 
 	}
 	defer s.hints.read(st)
 	var err error
-	for _, kv := range next() {
-		if st.queue, err = decodeQueue(kv.Value); err != nil {
-			return nil, err
-		}
-		st.queueMod = kv.ModRevision
+	if st.queue, err = decodeQueue(s.names.queue(ref), next()); err != nil {
+		return nil, err
 	}
 	for _, kv := range next() {
 		if st.floor, err = decodeFloor(kv.Value); err != nil {
