@@ -54,7 +54,7 @@ func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contra
 	}
 	defer end()
 	a := newAttempt(r)
-	if s.lineHolds(a) {
+	if s.lineWaits(a) {
 		return s.wait(ctx, a)
 	}
 	res, wait, err := s.try(ctx, a)
@@ -263,7 +263,6 @@ func (s *Store) claim(ctx context.Context, st *state, a *attempt, res contract.R
 type grantPlan struct {
 	a       *attempt
 	record  *record
-	lease   clientv3.LeaseID
 	cmps    []clientv3.Cmp
 	ops     []clientv3.Op
 	changes []queueChange
@@ -284,11 +283,12 @@ func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue,
 			return nil, fail
 		}
 	}
-	lease, seconds, at, fail := s.holderLease(ctx, ceilSeconds(r.TTL))
+	h, fail := s.holderLease(ctx, ceilSeconds(r.TTL))
 	if fail != nil {
 		return nil, fail
 	}
-	g := &grantPlan{a: a, lease: lease, record: st.newRecord(a, st.after(at), lease, seconds)}
+	lease := h.id
+	g := &grantPlan{a: a, record: st.newRecord(a, h)}
 	g.cmps = s.guessed(st, s.unchanged(st))
 	head := s.names.key(st.ref.ns, st.ref.id)
 	g.ops = []clientv3.Op{
@@ -332,7 +332,7 @@ func (st *state) after(t int64) int64 {
 	return t
 }
 
-func (st *state) newRecord(a *attempt, at int64, lease clientv3.LeaseID, seconds int64) *record {
+func (st *state) newRecord(a *attempt, h held) *record {
 	r := &a.req
 	k := r.Key
 	// Ordinals need not be dense. Beginning at a revision makes them rise also
@@ -341,7 +341,8 @@ func (st *state) newRecord(a *attempt, at int64, lease clientv3.LeaseID, seconds
 	if st.head != nil {
 		ordinal = st.head.Ordinal + 1
 	}
-	ttl := min(time.Duration(seconds)*time.Second, r.MaxLifetime)
+	ttl := min(time.Duration(h.granted())*time.Second, r.MaxLifetime)
+	at := st.after(h.at)
 	n := &record{
 		Version: recordVersion, Ordinal: ordinal,
 		Tenant: k.Tenant, Program: k.Program, TargetType: string(k.Target.Type), Target: k.Target.ID,
@@ -349,7 +350,7 @@ func (st *state) newRecord(a *attempt, at int64, lease clientv3.LeaseID, seconds
 		Owner: r.Owner, Instance: r.Instance, State: contract.StateActive, Floor: st.floor,
 		Acquired: at, Renewed: at, Expires: at + ttl.Microseconds(), TTL: ttl, MaxLife: r.MaxLifetime,
 		ExecutionID: r.ExecutionID, JobID: r.JobID, TraceID: r.TraceID, RequestID: r.RequestID, Metadata: r.Metadata,
-		Lease: int64(lease), LeaseTTL: seconds,
+		Lease: int64(h.id), LeaseTTL: h.ttl, fresh: h.fresh,
 	}
 	n.id = newLeaseID(st.ref.id, ordinal)
 	n.LeaseID = n.id.String()
@@ -412,7 +413,9 @@ func (s *Store) commitPlan(ctx context.Context, st *state, g *grantPlan) (bool, 
 }
 
 // discard frees the etcd lease of a grant that did not come about.
-func (s *Store) discard(g *grantPlan) { s.spares.put(g.record.LeaseTTL, int64(g.lease)) }
+func (s *Store) discard(g *grantPlan) {
+	s.spares.put(g.record.LeaseTTL, g.record.Lease, g.record.fresh)
+}
 
 // granted answers a grant that was committed.
 func (s *Store) granted(ctx context.Context, st *state, g *grantPlan) (contract.Result, error) {

@@ -193,7 +193,7 @@ func (s *Store) end(ctx context.Context, c *endCall) (contract.Result, error) {
 
 // freed frees the etcd leases of a lease that was ended.
 func (s *Store) freed(r *record) {
-	s.spares.put(r.LeaseTTL, r.Lease)
+	s.spares.put(r.LeaseTTL, r.Lease, r.fresh)
 	s.endLeases(r.Life)
 }
 

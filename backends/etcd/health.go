@@ -25,7 +25,7 @@ func Guarantees() contract.Guarantees {
 		Restore: "leases are as the backup has them; tokens rise only if the floor is raised, which a gateway that was running does by itself " +
 			"and an operator must do otherwise",
 		Granularity: time.Second,
-		MinTTL:      2 * time.Second,
+		MinTTL:      time.Second,
 		Slack:       3 * time.Second,
 		Fairness:    "first come first served per key, over all gateways",
 		QuotaExact:  true,

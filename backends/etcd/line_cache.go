@@ -134,7 +134,7 @@ func (l *line) glance(locals []*local, session string) *state {
 		return nil
 	}
 	for _, lo := range locals {
-		if !lo.stays || len(lo.leavers) > 0 || lo.sp.pending || lo.a.req.Limits.LeasesPerOwner > 0 {
+		if !lo.stays || len(lo.leavers) > 0 || lo.a.req.Limits.LeasesPerOwner > 0 {
 			return nil
 		}
 		p := st.queue.place(lo.a.scope)
@@ -162,10 +162,9 @@ func (l *line) note(f func(*glance)) {
 	f(&l.known)
 }
 
-// lineHolds tells that calls of this store wait for the attempt's key already,
-// and that others hold it as far as they know: the attempt can join them without
-// a look of its own.
-func (s *Store) lineHolds(a *attempt) bool {
+// lineWaits tells that calls of this store wait for the attempt's key already: the
+// attempt can join them without a look of its own.
+func (s *Store) lineWaits(a *attempt) bool {
 	if a.req.Wait == 0 || a.req.Limits.LeasesPerOwner > 0 {
 		return false
 	}
@@ -177,5 +176,5 @@ func (s *Store) lineHolds(a *attempt) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.retired && l.known.st != nil && l.known.st.active() != nil
+	return !l.retired && len(l.waiting) > 0
 }

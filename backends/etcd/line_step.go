@@ -18,6 +18,7 @@ type local struct {
 	leavers []*waiter // calls whose wait is over
 	soft    bool      // one of them would still take a grant
 	limit   time.Time // by when the first of them must be answered
+	pending bool      // a grant to it is on its way
 }
 
 // turn is what one look at the key makes of it.
@@ -116,7 +117,7 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 		t.seat(lo)
 	}
 	if t.st.active() == nil {
-		if first := t.firstLocal(); first != nil {
+		if first := t.firstLocal(); first != nil && !first.pending {
 			more, err = t.serve(ctx, first)
 			return 0, more, nil, err
 		}
@@ -150,7 +151,7 @@ func (l *line) snapshot() []*local {
 	var locals []*local
 	for _, scope := range l.order {
 		sp := l.waiting[scope]
-		lo := &local{sp: sp, a: sp.a}
+		lo := &local{sp: sp, a: sp.a, pending: sp.pending}
 		for _, w := range sp.calls {
 			if !w.leaving {
 				lo.stays = true

@@ -92,6 +92,7 @@ type record struct {
 	rev      int64
 	aliveRev int64
 	lifeRev  int64
+	fresh    time.Time // see held
 	id       contract.LeaseID
 }
 

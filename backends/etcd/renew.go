@@ -175,14 +175,16 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 	at := max(now(), st.head.Renewed+1)
 	ttl, seconds := grantedTTL(st.head, r.TTL, at)
 	switch {
-	case seconds == st.head.LeaseTTL:
+	case seconds+spareTTL == st.head.LeaseTTL:
+		rec.fresh = time.Now()
 		fail = s.pool.keepAlive(ctx, clientv3.LeaseID(st.head.Lease))
 	case seconds > 0:
-		var id clientv3.LeaseID
-		if id, rec.LeaseTTL, fail = s.pool.grant(ctx, seconds); fail == nil {
-			rec.Lease = int64(id)
+		var h held
+		if h, fail = s.holderLease(ctx, seconds); fail == nil {
+			id := h.id
+			rec.Lease, rec.LeaseTTL, rec.fresh = int64(id), h.ttl, h.fresh
 			made = append(made, rec.Lease)
-			ttl = min(max(ttl, time.Duration(rec.LeaseTTL)*time.Second), st.head.lifeLeft(at))
+			ttl = min(max(ttl, time.Duration(h.granted())*time.Second), st.head.lifeLeft(at))
 			ops = append(ops, clientv3.OpPut(key+partAlive, ordinalText(rec.Ordinal), clientv3.WithLease(id)))
 		}
 	}
@@ -258,7 +260,8 @@ func (s *Store) limitLife(ctx context.Context, st *state) (int64, *failure) {
 	if fail != nil {
 		return 0, fail
 	}
-	passed := max(st.head.LeaseTTL-left-1, 0)
+	// etcd counts from up to spareTTL before the grant.
+	passed := max(st.head.LeaseTTL-left-1-spareTTL, 0)
 	seconds := ceilSeconds(st.head.MaxLife) - passed
 	id, _, fail := s.pool.grant(ctx, max(seconds, 1))
 	return int64(id), fail

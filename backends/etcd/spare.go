@@ -13,6 +13,10 @@ const (
 	// next grant, and spareLimit how many are.
 	spareFor   = time.Second
 	spareLimit = 512
+	// spareTTL is by how many seconds an etcd lease outlives the TTL that hangs on
+	// it, so that one whose TTL was started within freshFor still has enough of it.
+	spareTTL = 1
+	freshFor = 900 * time.Millisecond
 )
 
 // spares has etcd leases that hung on leases which ended. The next grant with
@@ -29,10 +33,11 @@ type spares struct {
 type spare struct {
 	id    clientv3.LeaseID
 	since time.Time
+	fresh time.Time // when its TTL was last started, at the earliest
 }
 
 // put keeps an etcd lease, or ends it if there are enough.
-func (p *spares) put(ttl, id int64) {
+func (p *spares) put(ttl, id int64, fresh time.Time) {
 	if id == 0 {
 		return
 	}
@@ -40,7 +45,7 @@ func (p *spares) put(ttl, id int64) {
 	full := p.n >= spareLimit || p.s.life.Err() != nil
 	if !full {
 		p.n++
-		p.of[ttl] = append(p.of[ttl], spare{clientv3.LeaseID(id), time.Now()})
+		p.of[ttl] = append(p.of[ttl], spare{clientv3.LeaseID(id), time.Now(), fresh})
 	}
 	p.mu.Unlock()
 	if full {
@@ -48,18 +53,18 @@ func (p *spares) put(ttl, id int64) {
 	}
 }
 
-// take returns the spare that was used last, or 0.
-func (p *spares) take(ttl int64) clientv3.LeaseID {
+// take returns the spare that was used last, if there is one.
+func (p *spares) take(ttl int64) (spare, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	have := p.of[ttl]
 	if len(have) == 0 {
-		return 0
+		return spare{}, false
 	}
 	last := have[len(have)-1]
 	p.of[ttl] = have[:len(have)-1]
 	p.n--
-	return last.id
+	return last, true
 }
 
 // expire ends the spares that were of no use for a while, or all of them.
@@ -86,21 +91,39 @@ func (p *spares) expire(all bool) {
 	p.s.endLeases(old...)
 }
 
-// holderLease returns an etcd lease with its full TTL before it, and the TTL that
-// etcd granted, in seconds. at is from when on it certainly counts.
-func (s *Store) holderLease(ctx context.Context, seconds int64) (id clientv3.LeaseID, ttl, at int64, fail *failure) {
+// held is an etcd lease for a holder's.
+type held struct {
+	id    clientv3.LeaseID
+	ttl   int64     // that etcd gave it, in seconds
+	at    int64     // from when on the holder's TTL certainly counts
+	fresh time.Time // when etcd began to count, at the earliest
+}
+
+// granted returns the TTL that the holder has of it, in seconds.
+func (h held) granted() int64 { return h.ttl - spareTTL }
+
+// holderLease returns an etcd lease with at least the seconds before it.
+func (s *Store) holderLease(ctx context.Context, seconds int64) (held, *failure) {
+	seconds += spareTTL
 	for {
-		at = now()
-		if id = s.spares.take(seconds); id == 0 {
+		have, ok := s.spares.take(seconds)
+		if !ok {
 			break
 		}
-		if fail = s.pool.keepAlive(ctx, id); fail == nil {
-			return id, seconds, at, nil
+		if time.Since(have.fresh) < freshFor {
+			return held{have.id, seconds, now(), have.fresh}, nil
+		}
+		h := held{have.id, seconds, now(), time.Now()}
+		fail := s.pool.keepAlive(ctx, h.id)
+		if fail == nil {
+			return h, nil
 		}
 		if !fail.refused || fail.elsewhere() {
-			return 0, 0, 0, fail
+			return held{}, fail
 		}
 	}
-	id, ttl, fail = s.pool.grant(ctx, seconds)
-	return id, ttl, at, fail
+	h := held{at: now(), fresh: time.Now()}
+	var fail *failure
+	h.id, h.ttl, fail = s.pool.grant(ctx, seconds)
+	return h, fail
 }
