@@ -93,6 +93,9 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 			return res, verdict == mustWait, nil
 		}
 		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope), false)
+		if errors.Is(err, undoneError{}) {
+			continue
+		}
 		if err != nil {
 			return contract.Result{}, false, errorOf(ctx, err, maybe)
 		}
@@ -100,6 +103,9 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		switch {
 		case err == nil && done:
 			res, err := s.granted(ctx, st, g)
+			if errors.Is(err, undoneError{}) {
+				continue
+			}
 			return res, false, err
 		case err != nil && !mayBeApplied(err):
 			return contract.Result{}, false, errorOf(ctx, err, maybe)
@@ -272,6 +278,9 @@ type grantPlan struct {
 // the queue afterwards. unseen tells that it may have to be undone. It has made an etcd lease that discard must end if the
 // grant does not come about.
 func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue, unseen bool) (*grantPlan, error) {
+	if s.lags(st) {
+		return nil, s.catchUp(ctx, st.ref.ns)
+	}
 	r := &a.req
 	answerLease, fail := s.buckets.lease(ctx, r.Retention.Idempotency)
 	if fail != nil {
@@ -426,6 +435,14 @@ func (s *Store) granted(ctx context.Context, st *state, g *grantPlan) (contract.
 		}
 		return contract.Result{}, errNoToken()
 	}
+	if g.record.token() <= contract.Token(s.tokens.above.Load()) {
+		// Etcd went back, and this was the first to come to it.
+		if _, err := s.undo(ctx, g.a, &share{id: g.record.id, rev: g.record.rev}); err != nil {
+			return contract.Result{}, errorOf(ctx, err, true)
+		}
+		return contract.Result{}, s.catchUp(ctx, st.ref.ns)
+	}
+	s.tokens.see(g.record.token())
 	s.trimLater(st.ref, g.record)
 	return contract.Result{Outcome: contract.OutcomeAcquired, Lease: g.record.lease(st.ref.ns, now())}, nil
 }

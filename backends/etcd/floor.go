@@ -3,6 +3,8 @@ package etcd
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -64,6 +66,41 @@ func (s *Store) raiseFloor(ctx context.Context, ns string, above contract.Token)
 			maybe = true
 		}
 	}
+}
+
+// tokens has the highest token that this store has seen, and the one that every
+// new token must be above since etcd was found to have gone back.
+type tokens struct{ top, above atomic.Int64 }
+
+func (t *tokens) see(token contract.Token) { raise(&t.top, int64(token)) }
+
+func raise(v *atomic.Int64, to int64) {
+	for have := v.Load(); to > have && !v.CompareAndSwap(have, to); have = v.Load() {
+	}
+}
+
+// wentBack is told when etcd shows an older state than before: it was restored
+// from a backup or emptied. Leases that were granted in between are gone, and
+// their tokens, which may be anywhere, must stay lower than what comes now. No
+// revision rises by more than one a microsecond, so that the clock is above all
+// that were ever granted.
+func (s *Store) wentBack() {
+	raise(&s.tokens.above, max(s.tokens.top.Load(), time.Now().UnixMicro()))
+	s.hints.clear()
+	s.buckets.forget()
+	s.config.Logger.Warn("etcd has gone back to an older state; tokens continue above the highest one seen")
+}
+
+// lags tells that a grant of the state would have a token that is too low.
+func (s *Store) lags(st *state) bool { return st.floor+st.rev < s.tokens.above.Load() }
+
+// catchUp raises the floor of a namespace that lags.
+func (s *Store) catchUp(ctx context.Context, ns string) error {
+	above := contract.Token(s.tokens.above.Load())
+	if err := s.raiseFloor(ctx, ns, above); err != nil {
+		return err
+	}
+	return undoneError{} // look again
 }
 
 // tokenLeft reports whether a grant that is sent now still has a token. The

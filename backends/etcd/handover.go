@@ -26,7 +26,7 @@ func (s *Store) nextInLine(st *state) *next {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.retired || l.known.st == nil || l.known.st.headMod != st.headMod || !l.known.st.tokenLeft() {
+	if l.retired || l.known.st == nil || l.known.st.headMod != st.headMod || !l.known.st.tokenLeft() || s.lags(l.known.st) {
 		return nil
 	}
 	known := *l.known.st

@@ -26,7 +26,7 @@ func Guarantees() contract.Guarantees {
 			"and an operator must do otherwise",
 		Granularity: time.Second,
 		MinTTL:      time.Second,
-		Slack:       3 * time.Second,
+		Slack:       4 * time.Second,
 		Fairness:    "first come first served per key, over all gateways",
 		QuotaExact:  true,
 	}

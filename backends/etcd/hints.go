@@ -52,6 +52,14 @@ func (h *hints) read(st *state) {
 	}
 }
 
+// clear forgets everything.
+func (h *hints) clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.keys)
+	clear(h.floors)
+}
+
 func (h *hints) forget(ref keyRef) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -130,15 +130,18 @@ func (l *line) glance(locals []*local, session string) *state {
 		return nil
 	}
 	st := *l.known.st
+	free := st.active() == nil
 	if !st.queue.certain(st.sessions) {
 		return nil
 	}
 	for _, lo := range locals {
-		if !lo.stays || len(lo.leavers) > 0 || lo.a.req.Limits.LeasesPerOwner > 0 {
+		if lo.a.req.Limits.LeasesPerOwner > 0 || free && len(lo.leavers) > 0 {
 			return nil
 		}
 		p := st.queue.place(lo.a.scope)
 		switch {
+		case !lo.stays:
+			// It leaves its place, if it has one.
 		case p == nil && lo.sp.tried:
 			return nil // whether it was answered must be read
 		case p != nil && (!slices.Contains(p.At, session) || !p.equalPrint(lo.a.print)):

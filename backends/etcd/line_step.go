@@ -19,6 +19,7 @@ type local struct {
 	soft    bool      // one of them would still take a grant
 	limit   time.Time // by when the first of them must be answered
 	pending bool      // a grant to it is on its way
+	out     bool      // it has no place once the transaction is through
 }
 
 // turn is what one look at the key makes of it.
@@ -88,7 +89,7 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 	if err := t.place(ctx); err != nil {
 		return 0, false, nil, err
 	}
-	if t.st.active() == nil {
+	if t.st.active() == nil && t.left <= mixStep {
 		if first := t.firstLocal(); first != nil {
 			if first.a.scope != guess.scope {
 				return 0, true, first.a, nil
@@ -108,7 +109,20 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next *attempt, err error) {
 	t.q = t.st.queue.clone()
 	for _, lo := range t.locals {
-		if t.q.place(lo.a.scope) != nil {
+		if p := t.q.place(lo.a.scope); lo.stays {
+			continue
+		} else if p != nil {
+			t.detach(lo, p)
+		} else {
+			lo.out = true
+		}
+	}
+	for _, lo := range t.locals {
+		if !lo.stays || t.q.place(lo.a.scope) != nil {
+			continue
+		}
+		if t.left > mixStep {
+			t.more = true
 			continue
 		}
 		if lo.sp.tried = true; len(t.joined) >= joinStep || !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
@@ -122,7 +136,7 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 			return 0, more, nil, err
 		}
 	}
-	return 0, false, nil, t.store(ctx, true)
+	return 0, t.more, nil, t.store(ctx, true)
 }
 
 // seat gives a spot a place, provided that it was not answered meanwhile: nobody
@@ -199,6 +213,7 @@ func (t *turn) detach(lo *local, p *place) {
 		return
 	}
 	p.detach(t.session)
+	lo.out = true
 }
 
 func (t *turn) tell(lo *local, msg told) { t.answers = append(t.answers, answered1{lo.sp, msg}) }
@@ -230,7 +245,12 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 		if t.told(lo) {
 			continue
 		}
+		if t.left > mixStep && lo.stays {
+			t.more = true
+			continue
+		}
 		if !lo.stays {
+			lo.out = true
 			if lo.soft && t.late == nil {
 				t.late = lo
 			}
@@ -360,6 +380,7 @@ func (t *turn) refuse(lo *local, msg told) {
 // store writes the queue if it has changed, and answers those it concerns.
 func (t *turn) store(ctx context.Context, leave bool) error {
 	s := t.l.s
+	holder := t.st.active()
 	if changes := t.q.changes(t.st.queue); len(changes) > 0 {
 		cmps, ops, fail := s.putPlaces(ctx, t.l.ref, changes)
 		if fail != nil {
@@ -368,6 +389,8 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 		if cmps = append(cmps, t.joined...); t.limited {
 			cmps = append(cmps, s.nobodyCame(t.st))
 		}
+		// Who holds the key when they leave is what those who leave are told.
+		ops = append(ops, clientv3.OpGet(s.names.key(t.l.ref.ns, t.l.ref.id), clientv3.WithPrefix()))
 		resp, fail := s.pool.txn(ctx, cmps, ops, nil)
 		switch {
 		case fail != nil:
@@ -379,12 +402,20 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 			return nil
 		}
 		t.l.note(func(k *glance) { k.queued(changes, resp.Header.Revision) })
+		then := &state{ref: t.l.ref}
+		kvs := resp.Responses[len(ops)-1].GetResponseRange().GetKvs()
+		if err := then.takeKey(s.names.key(t.l.ref.ns, t.l.ref.id), kvs); err != nil {
+			return err
+		}
+		if now := then.active(); now != nil {
+			holder = now
+		}
 	}
 	if !leave {
 		for _, lo := range t.locals {
 			lo.leavers = nil
 		}
 	}
-	t.deliver(t.st.sessions, t.st.active())
+	t.deliver(t.st.sessions, holder)
 	return nil
 }

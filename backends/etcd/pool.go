@@ -42,8 +42,11 @@ type pool struct {
 	began  time.Time
 	probes sync.WaitGroup
 
-	// clock of the store: the highest revision seen and the cluster it is of.
-	seen atomic.Int64
+	// The highest revision seen and the cluster that it is of, to notice an etcd
+	// that went back: then wentBack is called.
+	seen     atomic.Int64
+	cluster  atomic.Uint64
+	wentBack func()
 }
 
 type endpoint struct {
@@ -56,8 +59,8 @@ type endpoint struct {
 	closed bool
 }
 
-func newPool(c Config) *pool {
-	p := &pool{config: c, began: time.Now()}
+func newPool(c Config, wentBack func()) *pool {
+	p := &pool{config: c, began: time.Now(), wentBack: wentBack}
 	p.life, p.stop = context.WithCancel(context.Background())
 	for _, addr := range c.Endpoints {
 		p.eps = append(p.eps, &endpoint{addr: addr})
@@ -202,21 +205,44 @@ func (p *pool) attempt(ctx context.Context, c *clientv3.Client, f func(context.C
 // txn commits t.
 func (p *pool) txn(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, *failure) {
 	var resp *clientv3.TxnResponse
+	before := p.seen.Load()
 	fail := p.do(ctx, false, func(ctx context.Context, c *clientv3.Client) (err error) {
 		resp, err = c.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
 		return err
 	})
+	if fail == nil {
+		p.observe(before, resp)
+	}
 	return resp, fail
 }
 
 // read reads all of ops at one revision, linearisable.
 func (p *pool) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, *failure) {
 	var resp *clientv3.TxnResponse
+	before := p.seen.Load()
 	fail := p.do(ctx, true, func(ctx context.Context, c *clientv3.Client) (err error) {
 		resp, err = c.Txn(ctx).Then(ops...).Commit()
 		return err
 	})
+	if fail == nil {
+		p.observe(before, resp)
+	}
 	return resp, fail
+}
+
+// observe compares an answer with what was seen before its request was sent.
+// Revisions only rise, and a cluster keeps its id: unless it was restored from a
+// backup, or emptied.
+func (p *pool) observe(before int64, resp *clientv3.TxnResponse) {
+	rev, cluster := resp.Header.Revision, resp.Header.ClusterId
+	was := p.cluster.Swap(cluster)
+	if rev < before || was != 0 && was != cluster {
+		p.seen.Store(rev)
+		p.wentBack()
+		return
+	}
+	for have := p.seen.Load(); rev > have && !p.seen.CompareAndSwap(have, rev); have = p.seen.Load() {
+	}
 }
 
 // grant makes an etcd lease and returns its id and the TTL that etcd gave it, in
@@ -240,6 +266,19 @@ func (p *pool) keepAlive(ctx context.Context, id clientv3.LeaseID) *failure {
 		_, err := c.KeepAliveOnce(ctx, id)
 		return err
 	})
+}
+
+// timeToLive returns what is left of an etcd lease, in whole seconds.
+func (p *pool) timeToLive(ctx context.Context, id clientv3.LeaseID) (int64, *failure) {
+	var left int64
+	fail := p.do(ctx, true, func(ctx context.Context, c *clientv3.Client) error {
+		resp, err := c.TimeToLive(ctx, id)
+		if err == nil {
+			left = resp.TTL
+		}
+		return err
+	})
+	return left, fail
 }
 
 // revoke ends an etcd lease. One that is gone is as good.

@@ -20,7 +20,8 @@ import (
 // comparisons and operations that etcd takes. A place that is made takes two.
 const (
 	joinStep   = 20 // are made
-	leaveStep  = 40 // are left
+	leaveStep  = 90 // are left, and then at most mixStep if others are made or served
+	mixStep    = 20
 	skipStep   = 25 // are dropped because their turn has passed
 	settleStep = 12 // are dropped or marked because nobody is there
 )

@@ -2,6 +2,9 @@ package etcd
 
 import (
 	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leased/contract"
 )
@@ -45,7 +48,23 @@ func (s *Store) Check(ctx context.Context, r *contract.CheckRequest) (contract.R
 	case rec.State.Terminal():
 		return contract.Result{Outcome: contract.EndedOutcome(rec.State), Lease: st.shown(rec, t)}, nil
 	}
-	return contract.Result{Outcome: contract.OutcomeCurrent, Lease: st.shown(rec, t)}, nil
+	return contract.Result{Outcome: contract.OutcomeCurrent, Lease: s.timed(ctx, st, rec, t)}, nil
+}
+
+// timed returns an active lease with what is left of it. That is told by the
+// wall clock, unless it says that nothing is: then etcd's leader has changed and
+// started the TTL afresh, or the clock of the gateway that wrote it was not like
+// this one's, and etcd is asked.
+func (s *Store) timed(ctx context.Context, st *state, rec *record, t int64) *contract.Lease {
+	l := st.shown(rec, t)
+	if rec.State.Terminal() || rec.Expires > t {
+		return l
+	}
+	seconds, fail := s.pool.timeToLive(ctx, clientv3.LeaseID(rec.Lease))
+	if fail == nil {
+		l.ExpiresIn = min(max(l.ExpiresIn, time.Duration(seconds-spareTTL)*time.Second), rec.TTL)
+	}
+	return l
 }
 
 // Get implements contract.Store.
@@ -64,7 +83,7 @@ func (s *Store) Get(ctx context.Context, r *contract.GetRequest) (contract.Resul
 	if rec == nil {
 		return contract.Result{Outcome: contract.OutcomeNotFound}, nil
 	}
-	return contract.Result{Outcome: contract.OutcomeFound, Lease: st.shown(rec, t)}, nil
+	return contract.Result{Outcome: contract.OutcomeFound, Lease: s.timed(ctx, st, rec, t)}, nil
 }
 
 // GetKey implements contract.Store.
@@ -94,7 +113,7 @@ func (s *Store) GetKey(ctx context.Context, r *contract.GetKeyRequest) (contract
 			res.Last = st.shown(newest, t)
 			return res, nil
 		}
-		res.Lease = st.shown(newest, t)
+		res.Lease = s.timed(ctx, st, newest, t)
 		// The one before it is in the archive, and a second read shows both at
 		// one revision.
 		if w.ordinal != newest.Ordinal-1 {

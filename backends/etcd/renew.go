@@ -249,14 +249,7 @@ func grantedTTL(r *record, asked time.Duration, at int64) (time.Duration, int64)
 // told by what etcd says is left of the TTL, in whole seconds; the rounding is in
 // the holder's favour.
 func (s *Store) limitLife(ctx context.Context, st *state) (int64, *failure) {
-	var left int64
-	fail := s.pool.do(ctx, true, func(ctx context.Context, c *clientv3.Client) error {
-		resp, err := c.TimeToLive(ctx, clientv3.LeaseID(st.head.Lease))
-		if err == nil {
-			left = resp.TTL
-		}
-		return err
-	})
+	left, fail := s.pool.timeToLive(ctx, clientv3.LeaseID(st.head.Lease))
 	if fail != nil {
 		return 0, fail
 	}

@@ -130,6 +130,9 @@ func (s *Store) parse(ref keyRef, w want, resp *clientv3.TxnResponse, from int) 
 			st.countMod = kv.ModRevision
 		}
 	}
+	if st.head != nil {
+		s.tokens.see(st.head.token())
+	}
 	return st, nil
 }
 

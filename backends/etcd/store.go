@@ -35,6 +35,7 @@ type Store struct {
 	// closing is closed by Close: waiting calls leave.
 	closing chan struct{}
 	dead    atomic.Bool
+	tokens  tokens
 
 	linesMu sync.Mutex
 	lines   map[keyRef]*line
@@ -60,11 +61,12 @@ func Open(_ context.Context, c Config) (*Store, error) {
 	}
 	c = c.withDefaults()
 	s := &Store{
-		config: c, names: names{c.Prefix}, pool: newPool(c),
+		config: c, names: names{c.Prefix},
 		closing: make(chan struct{}), idle: make(chan struct{}), ended: make(chan struct{}),
 		lines: map[keyRef]*line{}, streams: map[*stream]struct{}{},
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
+	s.pool = newPool(c, s.wentBack)
 	s.buckets = newBuckets(s.pool, func(f func()) { s.start(f) })
 	s.presence = &presence{s: s}
 	s.ender = newEnder(s)

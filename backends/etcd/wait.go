@@ -146,18 +146,28 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 		l.answer(a.sp, a.msg)
 	}
 	for _, lo := range t.locals {
-		if l.waiting[lo.a.scope] != lo.sp || len(lo.leavers) == 0 && len(lo.sp.calls) > 0 {
+		if l.waiting[lo.a.scope] != lo.sp {
 			continue
 		}
 		res := contract.Result{Outcome: contract.OutcomeConflict, Queue: t.q.seenBy(lo.a.scope, sessions)}
 		for _, w := range lo.leavers {
-			if holder != nil {
-				res.Lease = holder.lease(l.ref.ns, now())
+			msg := told{res: res}
+			switch {
+			case holder != nil:
+				msg.res.Lease = holder.lease(l.ref.ns, now())
+			case !w.gone:
+				// The key goes from one to the next, and who that is was not seen in time.
+				msg = told{err: contract.Errorf(contract.CodeOutcomeUnknown, nil,
+					"the wait ended while the key was passed on; repeat it with the same request id")}
 			}
-			w.ch <- told{res: res}
+			w.ch <- msg
 		}
 		lo.sp.calls = slices.DeleteFunc(lo.sp.calls, func(w *waiter) bool { return slices.Contains(lo.leavers, w) })
-		if len(lo.sp.calls) == 0 {
+		switch {
+		case len(lo.sp.calls) > 0:
+		case !lo.out:
+			l.poke() // all have gone meanwhile; the place is left next
+		default:
 			// A grant of which the outcome is not known cannot come any more: the
 			// queue that it compared has changed.
 			l.drop(lo.sp)
