@@ -73,11 +73,11 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 			st, err = s.load(ctx, a.ref, a.want())
 		}
 		if err != nil {
-			return contract.Result{}, false, errorOf(ctx, err, maybe)
+			return contract.Result{}, false, writeError(ctx, err, maybe)
 		}
 		if st.due() {
 			if err := s.settle(ctx, st); err != nil {
-				return contract.Result{}, false, errorOf(ctx, err, maybe)
+				return contract.Result{}, false, writeError(ctx, err, maybe)
 			}
 			continue
 		}
@@ -86,7 +86,7 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		case errors.Is(err, undoneError{}):
 			continue
 		case err != nil:
-			return contract.Result{}, false, errorOf(ctx, err, maybe)
+			return contract.Result{}, false, writeError(ctx, err, maybe)
 		case verdict == answered && res.Outcome == contract.OutcomeConflict && res.Lease == nil && promised.more(ctx):
 			continue
 		case verdict != mayGrant:
@@ -97,7 +97,7 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 			continue
 		}
 		if err != nil {
-			return contract.Result{}, false, errorOf(ctx, err, maybe)
+			return contract.Result{}, false, writeError(ctx, err, maybe)
 		}
 		done, err := s.commit(ctx, st, g)
 		switch {
@@ -108,7 +108,7 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 			}
 			return res, false, err
 		case err != nil && !mayBeApplied(err):
-			return contract.Result{}, false, errorOf(ctx, err, maybe)
+			return contract.Result{}, false, writeError(ctx, err, maybe)
 		case err != nil:
 			maybe = true
 		}
@@ -235,6 +235,14 @@ func (s *Store) replayAcquire(ctx context.Context, st *state, a *attempt, t int6
 type undoneError struct{}
 
 func (undoneError) Error() string { return "the grant was taken back" }
+
+// toWaiter is err as a call is told it that cannot look again by itself.
+func toWaiter(err error) error {
+	if errors.Is(err, undoneError{}) {
+		return contract.Errorf(contract.CodeUnavailable, err, "etcd has gone back to an older state; repeat the call")
+	}
+	return err
+}
 
 // claim shows a grant that only the gateway at which it was waited for knows of.
 // From then on that gateway cannot take it back.
@@ -431,14 +439,14 @@ func (s *Store) granted(ctx context.Context, st *state, g *grantPlan) (contract.
 	if g.record.token() > contract.MaxToken {
 		// Other writes came between: the last tokens were used up meanwhile.
 		if _, err := s.undo(ctx, g.a, &share{id: g.record.id, rev: g.record.rev}); err != nil {
-			return contract.Result{}, errorOf(ctx, err, true)
+			return contract.Result{}, writeError(ctx, err, true)
 		}
 		return contract.Result{}, errNoToken()
 	}
 	if g.record.token() <= contract.Token(s.tokens.above.Load()) {
 		// Etcd went back, and this was the first to come to it.
 		if _, err := s.undo(ctx, g.a, &share{id: g.record.id, rev: g.record.rev}); err != nil {
-			return contract.Result{}, errorOf(ctx, err, true)
+			return contract.Result{}, writeError(ctx, err, true)
 		}
 		return contract.Result{}, s.catchUp(ctx, st.ref.ns)
 	}

@@ -61,7 +61,7 @@ func (b *buckets) lease(ctx context.Context, keep time.Duration) (clientv3.Lease
 	case <-current.ready:
 		return current.id, current.fail
 	case <-ctx.Done():
-		return 0, newFailure(ctx.Err(), false)
+		return 0, newFailure(ctx.Err(), true) // etcd has the grant of the bucket
 	}
 }
 

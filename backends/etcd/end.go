@@ -158,11 +158,11 @@ func (s *Store) end(ctx context.Context, c *endCall) (contract.Result, error) {
 			st, err = s.load(ctx, c.ref, w)
 		}
 		if err != nil {
-			return contract.Result{}, errorOf(ctx, err, maybe)
+			return contract.Result{}, writeError(ctx, err, maybe)
 		}
 		if st.due() {
 			if err := s.settle(ctx, st); err != nil {
-				return contract.Result{}, errorOf(ctx, err, maybe)
+				return contract.Result{}, writeError(ctx, err, maybe)
 			}
 			continue
 		}
@@ -186,7 +186,7 @@ func (s *Store) end(ctx context.Context, c *endCall) (contract.Result, error) {
 		case isErr(fail.err, rpctypes.ErrNoSpace):
 			return s.endWithoutSpace(ctx, st, c, maybe)
 		default:
-			return contract.Result{}, errorOf(ctx, fail, maybe)
+			return contract.Result{}, writeError(ctx, fail, maybe)
 		}
 	}
 }
@@ -272,9 +272,9 @@ func (s *Store) endWithoutSpace(ctx context.Context, st *state, c *endCall, mayb
 	resp, fail := s.pool.txn(ctx, s.stillThere(st), s.freeOps(st), nil)
 	switch {
 	case fail != nil:
-		return contract.Result{}, errorOf(ctx, fail, maybe || fail.unknown())
+		return contract.Result{}, writeError(ctx, fail, maybe || fail.unknown())
 	case !resp.Succeeded:
-		return contract.Result{}, errorOf(ctx, newFailure(rpctypes.ErrNoSpace, true), maybe)
+		return contract.Result{}, writeError(ctx, newFailure(rpctypes.ErrNoSpace, true), maybe)
 	}
 	r := st.ended(c.ending)
 	s.endLeases(r.Lease, r.Life)

@@ -95,6 +95,16 @@ func errorOf(ctx context.Context, err error, maybe bool) error {
 	return refusal(err)
 }
 
+// writeError is errorOf for a call that changes something. A deadline that passed
+// while etcd had any part of it leaves the outcome open, as it does on every
+// other store.
+func writeError(ctx context.Context, err error, maybe bool) error {
+	if f, ok := errors.AsType[*failure](err); ok && f.sent && !f.refused && ctx.Err() != nil {
+		maybe = true
+	}
+	return errorOf(ctx, err, maybe)
+}
+
 // refusal is errorOf for what certainly was not applied.
 func refusal(err error) error {
 	for _, row := range [...]struct {

@@ -39,7 +39,7 @@ func (s *Store) raiseFloor(ctx context.Context, ns string, above contract.Token)
 	for {
 		resp, fail := s.pool.read(ctx, clientv3.OpGet(name))
 		if fail != nil {
-			return errorOf(ctx, fail, maybe)
+			return writeError(ctx, fail, maybe)
 		}
 		var floor, mod int64
 		for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
@@ -61,7 +61,7 @@ func (s *Store) raiseFloor(ctx context.Context, ns string, above contract.Token)
 		case fail == nil && done.Succeeded:
 			return nil
 		case fail != nil && !fail.unknown():
-			return errorOf(ctx, fail, maybe)
+			return writeError(ctx, fail, maybe)
 		case fail != nil:
 			maybe = true
 		}

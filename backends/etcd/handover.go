@@ -111,7 +111,7 @@ func (s *Store) prepareNext(ctx context.Context, after *state, n *next, rest *qu
 // granted tells the calls at the spot.
 func (n *next) granted(ctx context.Context, s *Store, st *state, g *grantPlan) {
 	res, err := s.granted(ctx, st, g)
-	msg := told{res: res, err: err}
+	msg := told{res: res, err: toWaiter(err)}
 	if err == nil {
 		msg.share = &share{id: g.record.id, rev: g.record.rev}
 	}

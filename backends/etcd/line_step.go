@@ -361,7 +361,7 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		k.queued(g.changes, g.record.rev)
 	})
 	res, err := s.granted(ctx, t.st, g)
-	msg := told{res: res, err: err}
+	msg := told{res: res, err: toWaiter(err)}
 	if err == nil {
 		msg.share = &share{id: g.record.id, rev: g.record.rev}
 	}

@@ -30,6 +30,9 @@ const (
 	// reconnectDelay is the longest pause between attempts to connect. A server
 	// that came back is used within two seconds.
 	reconnectDelay = 500 * time.Millisecond
+	// unaryRetries is how often etcd's client tries by itself: enough for new
+	// credentials, and not for seconds.
+	unaryRetries = 3
 )
 
 // pool has a client for each member. etcd's own balancer goes round all of them
@@ -83,8 +86,10 @@ func (p *pool) create(ep *endpoint) {
 		Context: p.life, Endpoints: []string{ep.addr}, DialTimeout: createTimeout,
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second, PermitWithoutStream: true,
 		Username: p.config.Username, Password: p.config.Password, TLS: p.config.TLS, Logger: zap.NewNop(),
+		MaxUnaryRetries: unaryRetries,
 		DialOptions: []grpc.DialOption{
 			grpc.WithStatsHandler(sentHandler{}),
+			grpc.WithChainUnaryInterceptor(failFast),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectDelay},
 				MinConnectTimeout: createTimeout,
@@ -305,6 +310,14 @@ func (p *pool) close() error {
 		ep.mu.Unlock()
 	}
 	return errors.Join(errs...)
+}
+
+// failFast makes calls fail at once while there is no connection. etcd's client
+// lets them wait for one until their deadline.
+func failFast(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
 }
 
 // sentMark tells whether a request was written to a connection: one that was

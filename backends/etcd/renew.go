@@ -80,11 +80,11 @@ func (s *Store) renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 			st, err = s.load(ctx, ref, w)
 		}
 		if err != nil {
-			return contract.Result{}, errorOf(ctx, err, maybe)
+			return contract.Result{}, writeError(ctx, err, maybe)
 		}
 		if st.due() {
 			if err := s.settle(ctx, st); err != nil {
-				return contract.Result{}, errorOf(ctx, err, maybe)
+				return contract.Result{}, writeError(ctx, err, maybe)
 			}
 			continue
 		}
@@ -104,7 +104,7 @@ func (s *Store) renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 		case fail.unknown():
 			maybe = true
 		default:
-			return contract.Result{}, errorOf(ctx, fail, maybe)
+			return contract.Result{}, writeError(ctx, fail, maybe)
 		}
 	}
 }

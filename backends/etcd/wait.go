@@ -117,7 +117,7 @@ func (s *Store) take(ctx context.Context, l *line, a *attempt, m told, gone bool
 	case u := <-done:
 		switch {
 		case u.err != nil:
-			return contract.Result{}, errorOf(ctx, u.err, true)
+			return contract.Result{}, writeError(ctx, u.err, true)
 		case !u.ok:
 			return contract.Result{}, contract.Lost(ctx) // somebody asked again, and has it
 		}
