@@ -18,6 +18,7 @@ import (
 
 // lockPost calls etcd's own HTTP API.
 func lockPost(b *testing.B, c *http.Client, url string, body any) map[string]any {
+	b.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
 		b.Error(err)
@@ -38,6 +39,7 @@ func lockPost(b *testing.B, c *http.Client, url string, body any) map[string]any
 
 // lockCycle locks and unlocks a name.
 func lockCycle(b *testing.B, c *http.Client, base, lease, name string) {
+	b.Helper()
 	out := lockPost(b, c, base+"/v3/lock/lock", map[string]any{"name": base64.StdEncoding.EncodeToString([]byte(name)), "lease": lease})
 	lockPost(b, c, base+"/v3/lock/unlock", map[string]any{"key": out["key"]})
 }

@@ -49,6 +49,7 @@ func benchRelease(l *contract.Lease, request string) *contract.ReleaseRequest {
 }
 
 func cycle(b *testing.B, s contract.Store, r *contract.AcquireRequest) {
+	b.Helper()
 	res, err := s.Acquire(b.Context(), r)
 	if err != nil || res.Outcome != contract.OutcomeAcquired {
 		b.Errorf("acquire: %v, %v", res.Outcome, err)

@@ -75,7 +75,7 @@ func (s *Store) settle(ctx context.Context, st *state) error {
 	if fail == nil {
 		r := st.ended(ending{state: contract.StateExpired})
 		var resp *clientv3.TxnResponse
-		resp, fail = s.pool.txn(ctx, s.stillThere(st), s.endOps(st, r, bucket), nil)
+		resp, fail = s.pool.txn(ctx, s.stillThere(st), s.endOps(st, r, bucket))
 		if fail == nil && resp.Succeeded {
 			r.rev = resp.Header.Revision
 			s.ownEnds.add(r.rev)
@@ -253,7 +253,7 @@ func (s *Store) commitEnd(ctx context.Context, st *state, c *endCall, bucket cli
 		return nil, fail
 	}
 	ops := append(s.endOps(st, r, headBucket), clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
-	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops, nil)
+	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops)
 	if fail != nil || !resp.Succeeded {
 		s.hints.forget(st.ref)
 		return nil, fail
@@ -269,7 +269,7 @@ func (s *Store) commitEnd(ctx context.Context, st *state, c *endCall, bucket cli
 // is free at once; that it was not an expiry goes on record only if etcd has
 // space again before somebody settles it, see DESIGN.md.
 func (s *Store) endWithoutSpace(ctx context.Context, st *state, c *endCall, maybe bool) (contract.Result, error) {
-	resp, fail := s.pool.txn(ctx, s.stillThere(st), s.freeOps(st), nil)
+	resp, fail := s.pool.txn(ctx, s.stillThere(st), s.freeOps(st))
 	switch {
 	case fail != nil:
 		return contract.Result{}, writeError(ctx, fail, maybe || fail.unknown())
@@ -305,7 +305,7 @@ func (s *Store) undo(ctx context.Context, a *attempt, g *share) (bool, error) {
 		}
 		answer := s.names.answer(a.scope)
 		cmps := append(s.stillThere(st), clientv3.Compare(clientv3.ModRevision(answer), "=", g.rev))
-		resp, fail := s.pool.txn(ctx, cmps, append(s.endOps(st, r, bucket), clientv3.OpDelete(answer)), nil)
+		resp, fail := s.pool.txn(ctx, cmps, append(s.endOps(st, r, bucket), clientv3.OpDelete(answer)))
 		switch {
 		case fail != nil && !fail.unknown():
 			return false, fail

@@ -56,7 +56,7 @@ func (s *Store) raiseFloor(ctx context.Context, ns string, above contract.Token)
 		}
 		done, fail := s.pool.txn(ctx,
 			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(name), "=", mod)},
-			[]clientv3.Op{clientv3.OpPut(name, strconv.FormatInt(need, 10))}, nil)
+			[]clientv3.Op{clientv3.OpPut(name, strconv.FormatInt(need, 10))})
 		switch {
 		case fail == nil && done.Succeeded:
 			return nil

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -94,7 +95,7 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 func (s *Store) prepareNext(ctx context.Context, after *state, n *next, rest *queue) (*grantPlan, *failure) {
 	g, err := s.prepare(ctx, after, n.sp.a, rest, true)
 	if err != nil {
-		if fail, ok := err.(*failure); ok {
+		if fail, ok := errors.AsType[*failure](err); ok {
 			return nil, fail
 		}
 		return nil, newFailure(err, false)

@@ -70,6 +70,7 @@ func (s *server) harness(name string) *contracttest.Harness {
 }
 
 func reopens(t *testing.T) bool {
+	t.Helper()
 	for _, rule := range contracttest.Rules() {
 		if strings.HasSuffix(t.Name(), "/"+rule.ID) {
 			return rule.Reopens

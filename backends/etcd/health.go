@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -50,7 +51,10 @@ func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract
 		clientv3.OpGet(s.names.sessions(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
 		clientv3.OpGet(s.names.queues(r.Namespace), clientv3.WithPrefix()))
 	if fail != nil {
-		h.Detail = refusal(fail).(*contract.Error).Detail
+		h.Detail = "etcd cannot be reached or does not serve"
+		if e, ok := errors.AsType[*contract.Error](refusal(fail)); ok {
+			h.Detail = e.Detail
+		}
 		return h, nil
 	}
 	h.ActiveLeases = resp.Responses[0].GetResponseRange().GetCount()
@@ -93,6 +97,7 @@ func (s *Store) alarms(ctx context.Context) (detail, leader string) {
 			switch a.Alarm {
 			case pb.AlarmType_NOSPACE:
 				detail = "etcd is out of space: leases can be ended and not granted"
+			case pb.AlarmType_NONE:
 			case pb.AlarmType_CORRUPT:
 				detail = "etcd has found itself corrupt"
 			}

@@ -96,6 +96,3 @@ func (s *Store) guessed(st *state, cmps []clientv3.Cmp) []clientv3.Cmp {
 	}
 	return append(cmps, clientv3.Compare(clientv3.CreateRevision(s.names.answer(st.want.scope)), "=", 0))
 }
-
-// orElse reads the state when a transaction fails.
-func (s *Store) orElse(st *state) []clientv3.Op { return s.ops(st.ref, st.want) }

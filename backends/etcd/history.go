@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -96,7 +97,7 @@ func (s *Store) story(ctx context.Context, ref keyRef) (*state, []*record, error
 // events returns the key's history, newest first: as many as are kept, and none
 // that is too old.
 func (st *state) events(archive []*record, t int64) []contract.Event {
-	all := append(archive, st.head)
+	all := slices.Concat(archive, []*record{st.head})
 	var out []contract.Event
 	for i := len(all) - 1; i >= 0 && len(out) < st.keepEvents(); i-- {
 		r := all[i]

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +39,7 @@ const (
 type pool struct {
 	config Config
 	eps    []*endpoint
-	life   context.Context // ends with close
+	life   context.Context //nolint:containedctx // the pool's own, for what runs beside calls; ends with close
 	stop   context.CancelFunc
 	began  time.Time
 	probes sync.WaitGroup
@@ -124,7 +123,7 @@ func (p *pool) probe(ctx context.Context, ep *endpoint) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(probeEvery*3/4 + rand.N(probeEvery/2)):
+		case <-time.After(probeEvery):
 		}
 		c, _ := ep.get()
 		if c == nil {
@@ -208,11 +207,11 @@ func (p *pool) attempt(ctx context.Context, c *clientv3.Client, f func(context.C
 }
 
 // txn commits t.
-func (p *pool) txn(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, *failure) {
+func (p *pool) txn(ctx context.Context, cmps []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, *failure) {
 	var resp *clientv3.TxnResponse
 	before := p.seen.Load()
 	fail := p.do(ctx, false, func(ctx context.Context, c *clientv3.Client) (err error) {
-		resp, err = c.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
+		resp, err = c.Txn(ctx).If(cmps...).Then(then...).Commit()
 		return err
 	})
 	if fail == nil {

@@ -52,8 +52,9 @@ func (p *presence) ensure(ctx context.Context) (string, error) {
 		p.mu.Lock()
 		switch {
 		case p.id != "":
-			defer p.mu.Unlock()
-			return p.id, nil
+			id := p.id
+			p.mu.Unlock()
+			return id, nil
 		case p.making == nil:
 			p.making = make(chan struct{})
 			p.mu.Unlock()
@@ -73,7 +74,7 @@ func (p *presence) make(ctx context.Context) (string, error) {
 	id := rand.Text()[:12]
 	lease, _, fail := p.s.pool.grant(ctx, sessionTTL)
 	if fail == nil {
-		_, fail = p.s.pool.txn(ctx, nil, []clientv3.Op{clientv3.OpPut(p.s.names.session(id), "0", clientv3.WithLease(lease))}, nil)
+		_, fail = p.s.pool.txn(ctx, nil, []clientv3.Op{clientv3.OpPut(p.s.names.session(id), "0", clientv3.WithLease(lease))})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +181,7 @@ func (p *presence) beat(ctx context.Context, n int) bool {
 	}
 	name := p.s.names.session(id)
 	resp, fail := p.s.pool.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(name), ">", 0)},
-		[]clientv3.Op{clientv3.OpPut(name, strconv.Itoa(n), clientv3.WithLease(lease))}, nil)
+		[]clientv3.Op{clientv3.OpPut(name, strconv.Itoa(n), clientv3.WithLease(lease))})
 	if fail != nil {
 		if fail.refused && !fail.elsewhere() {
 			p.lost(id) // its etcd lease is over
@@ -282,7 +283,7 @@ func (o *others) judge(ctx context.Context, s *Store) {
 	for id, mod := range silent {
 		name := s.names.session(id)
 		resp, fail := s.pool.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(name), "=", mod)},
-			[]clientv3.Op{clientv3.OpDelete(name)}, nil)
+			[]clientv3.Op{clientv3.OpDelete(name)})
 		if fail == nil && resp.Succeeded {
 			s.config.Logger.Info("a gateway is gone; its waiters no longer count", "session", id)
 		}

@@ -56,10 +56,10 @@ func (s *Store) RenewBulk(ctx context.Context, r *contract.RenewBulkRequest) (co
 func allFailed(items []contract.RenewItemResult) error {
 	unknown := 0
 	for i := range items {
-		switch contract.CodeOf(items[i].Err) {
-		case 0:
+		if items[i].Err == nil {
 			return nil
-		case contract.CodeOutcomeUnknown:
+		}
+		if contract.CodeOf(items[i].Err) == contract.CodeOutcomeUnknown {
 			unknown++
 		}
 	}
@@ -70,7 +70,7 @@ func allFailed(items []contract.RenewItemResult) error {
 }
 
 func (s *Store) renew(ctx context.Context, r *contract.RenewRequest) (contract.Result, error) {
-	ref, scope, print, mark := keyRef{r.Namespace, r.LeaseID.KeyID()}, r.Scope(), r.Fingerprint(), newMark()
+	ref, scope, fingerprint, mark := keyRef{r.Namespace, r.LeaseID.KeyID()}, r.Scope(), r.Fingerprint(), newMark()
 	maybe := false
 	w := want{scope: scope, ordinal: ordinalOf(r.LeaseID)}
 	st, err := s.first(ctx, ref, w)
@@ -88,11 +88,11 @@ func (s *Store) renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 			}
 			continue
 		}
-		if res, ok := renewRefused(st, r, print, mark); ok {
+		if res, ok := renewRefused(st, r, fingerprint, mark); ok {
 			return res, nil
 		}
 		rec, fail := s.extend(ctx, st, r, &answer{
-			Version: recordVersion, Verb: contract.VerbRenew, Fingerprint: print[:], Ordinal: st.head.Ordinal, Attempt: mark,
+			Version: recordVersion, Verb: contract.VerbRenew, Fingerprint: fingerprint[:], Ordinal: st.head.Ordinal, Attempt: mark,
 		})
 		switch {
 		case fail == nil && rec != nil:
@@ -110,10 +110,10 @@ func (s *Store) renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 }
 
 // renewRefused answers the call if there is nothing to renew.
-func renewRefused(st *state, r *contract.RenewRequest, print contract.Fingerprint, mark []byte) (contract.Result, bool) {
+func renewRefused(st *state, r *contract.RenewRequest, fingerprint contract.Fingerprint, mark []byte) (contract.Result, bool) {
 	t := now()
 	if st.answer != nil {
-		if !bytes.Equal(st.answer.Fingerprint, print[:]) {
+		if !bytes.Equal(st.answer.Fingerprint, fingerprint[:]) {
 			return contract.Result{Outcome: contract.OutcomeRequestIDReused}, true
 		}
 		if rec := st.lease(r.LeaseID); rec != nil {
@@ -173,27 +173,15 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 		ops = append(ops, clientv3.OpPut(key+partLife, ordinalText(rec.Ordinal), clientv3.WithLease(clientv3.LeaseID(rec.Life))))
 	}
 	at := max(now(), st.head.Renewed+1)
-	ttl, seconds := grantedTTL(st.head, r.TTL, at)
-	switch {
-	case seconds+spareTTL == st.head.LeaseTTL:
-		rec.fresh = time.Now()
-		fail = s.pool.keepAlive(ctx, clientv3.LeaseID(st.head.Lease))
-	case seconds > 0:
-		var h held
-		if h, fail = s.holderLease(ctx, seconds); fail == nil {
-			id := h.id
-			rec.Lease, rec.LeaseTTL, rec.fresh = int64(id), h.ttl, h.fresh
-			made = append(made, rec.Lease)
-			ttl = min(max(ttl, time.Duration(h.granted())*time.Second), st.head.lifeLeft(at))
-			ops = append(ops, clientv3.OpPut(key+partAlive, ordinalText(rec.Ordinal), clientv3.WithLease(id)))
-		}
-	}
+	ttl, fresh, fail := s.prolong(ctx, st, rec, r.TTL, at)
 	if fail != nil {
 		s.endLeases(made...)
-		if fail.refused {
-			return nil, fail
-		}
-		return nil, &failure{err: fail.err, sent: fail.sent, refused: !fail.sent}
+		// Of the lease itself nothing was changed.
+		return nil, &failure{err: fail.err, sent: fail.sent, refused: fail.refused}
+	}
+	if fresh {
+		made = append(made, rec.Lease)
+		ops = append(ops, clientv3.OpPut(key+partAlive, ordinalText(rec.Ordinal), clientv3.WithLease(clientv3.LeaseID(rec.Lease))))
 	}
 	rec.Renewed, rec.Expires, rec.TTL = at, at+ttl.Microseconds(), ttl
 	rec.Renewals++
@@ -202,7 +190,7 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 	ops = append(ops,
 		clientv3.OpPut(key+partHead, encode(rec)),
 		clientv3.OpPut(s.names.answer(r.Scope()), encode(a), clientv3.WithLease(answerLease)))
-	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops, nil)
+	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops)
 	if fail == nil && resp.Succeeded {
 		rec.rev, rec.aliveRev, rec.lifeRev = resp.Header.Revision, st.aliveMod, st.lifeMod
 		if rec.Lease != st.head.Lease {
@@ -222,6 +210,26 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 		s.endLeases(made...)
 	}
 	return nil, fail
+}
+
+// prolong starts the TTL of the holder's etcd lease again, or makes another one
+// for another TTL. It returns the TTL that is granted, and whether the etcd lease
+// is a fresh one.
+func (s *Store) prolong(ctx context.Context, st *state, rec *record, asked time.Duration, at int64) (time.Duration, bool, *failure) {
+	ttl, seconds := grantedTTL(st.head, asked, at)
+	switch {
+	case seconds == 0:
+		return ttl, false, nil
+	case seconds+spareTTL == st.head.LeaseTTL:
+		rec.fresh = time.Now()
+		return ttl, false, s.pool.keepAlive(ctx, clientv3.LeaseID(st.head.Lease))
+	}
+	h, fail := s.holderLease(ctx, seconds)
+	if fail != nil {
+		return 0, false, fail
+	}
+	rec.Lease, rec.LeaseTTL, rec.fresh = int64(h.id), h.ttl, h.fresh
+	return min(max(ttl, time.Duration(h.granted())*time.Second), st.head.lifeLeft(at)), true, nil
 }
 
 // lifeLeft is what the maximum lifetime leaves at an instant.

@@ -30,19 +30,24 @@ type situation struct {
 func situations() []situation {
 	return []situation{
 		{name: "killed", begin: func(_ *testing.T, e *proc.Etcd) { e.Kill(0) },
-			end:   func(t *testing.T, e *proc.Etcd) { e.StartAll(t) },
+			end:   start,
 			write: contract.CodeUnavailable, read: contract.CodeUnavailable, ends: contract.CodeUnavailable},
 		{name: "paused past the deadline", begin: func(_ *testing.T, e *proc.Etcd) { e.Pause(0) },
 			end:   func(_ *testing.T, e *proc.Etcd) { e.Resume(0) },
 			write: contract.CodeOutcomeUnknown, read: contract.CodeTimeout, ends: contract.CodeOutcomeUnknown},
 		{name: "without quorum", options: proc.EtcdOptions{Members: 3},
 			begin: func(_ *testing.T, e *proc.Etcd) { e.Kill(0); e.Kill(1) },
-			end:   func(t *testing.T, e *proc.Etcd) { e.StartAll(t) },
+			end:   start,
 			write: contract.CodeUnavailable, read: contract.CodeUnavailable, ends: contract.CodeUnavailable},
 		{name: "out of space", options: proc.EtcdOptions{Args: []string{"--quota-backend-bytes=2097152"}},
 			begin: fill, end: func(*testing.T, *proc.Etcd) {},
 			write: contract.CodeUnavailable, read: 0, ends: 0},
 	}
+}
+
+func start(t *testing.T, e *proc.Etcd) {
+	t.Helper()
+	e.StartAll(t)
 }
 
 func etcdClient(t *testing.T, e *proc.Etcd) *clientv3.Client {
@@ -215,6 +220,15 @@ func TestOpen_down(t *testing.T) {
 		t.Fatalf("health without etcd: got %+v, error %v, want not ready", h, err)
 	}
 	server.StartAll(t)
+	for back := time.Now(); ; {
+		h, err := s.Health(t.Context(), &contract.HealthRequest{Namespace: "test"})
+		if err == nil && h.Ready {
+			break
+		}
+		if time.Since(back) > 2*time.Second {
+			t.Fatalf("not ready two seconds after etcd came: %+v, error %v", h, err)
+		}
+	}
 	grantOn(t, s, "afterwards")
 }
 

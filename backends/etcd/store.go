@@ -30,7 +30,7 @@ type Store struct {
 	spares   *spares
 
 	// life ends what runs in the background.
-	life    context.Context
+	life    context.Context //nolint:containedctx // the store's own, for what runs beside calls
 	endLife context.CancelFunc
 	// closing is closed by Close: waiting calls leave.
 	closing chan struct{}

@@ -84,7 +84,7 @@ func (t *trimmer) trim(next trimming) {
 	prefix := t.s.names.archivesOf(next.ref.ns, next.ref.id)
 	_, fail := t.s.pool.txn(ctx, nil, []clientv3.Op{
 		clientv3.OpDelete(prefix, clientv3.WithRange(prefix+ordinalText(next.to))),
-	}, nil)
+	})
 	if fail != nil {
 		t.s.config.Logger.Debug("an archive was not trimmed", "error", fail)
 	}

@@ -25,7 +25,7 @@ func (s *Store) wait(ctx context.Context, a *attempt) (contract.Result, error) {
 	closing := false
 	select {
 	case m := <-w.ch:
-		return s.take(ctx, l, a, m, isGone(ctx))
+		return s.take(ctx, a, m, isGone(ctx))
 	case <-over.C:
 	case <-ctx.Done():
 	case <-s.closing:
@@ -38,7 +38,7 @@ func (s *Store) wait(ctx context.Context, a *attempt) (contract.Result, error) {
 	defer patience.Stop()
 	select {
 	case m := <-w.ch:
-		res, err := s.take(ctx, l, a, m, gone)
+		res, err := s.take(ctx, a, m, gone)
 		if closing && err == nil && res.Outcome == contract.OutcomeConflict {
 			return contract.Result{}, errClosed()
 		}
@@ -69,13 +69,13 @@ func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, clo
 	l.mu.Unlock()
 	select {
 	case m := <-w.ch: // the answer came with the last moment
-		return s.take(ctx, l, a, m, closing || isGone(ctx))
+		return s.take(ctx, a, m, closing || isGone(ctx))
 	default:
 	}
 	// The line sees to it that a grant which comes yet is given back.
 	go func() {
 		m := <-w.ch
-		_, _ = s.take(context.WithoutCancel(ctx), l, a, m, true)
+		_, _ = s.take(context.WithoutCancel(ctx), a, m, true)
 	}()
 	return contract.Result{}, contract.Lost(ctx)
 }
@@ -86,7 +86,7 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 
 // take answers a call with what it was told. A grant that nobody is there to
 // take is given back.
-func (s *Store) take(ctx context.Context, l *line, a *attempt, m told, gone bool) (contract.Result, error) {
+func (s *Store) take(ctx context.Context, a *attempt, m told, gone bool) (contract.Result, error) {
 	if m.share == nil {
 		return m.res, m.err
 	}

@@ -35,7 +35,6 @@ type EtcdOptions struct {
 // Etcd is a running etcd of one member or more.
 type Etcd struct {
 	bin     string
-	args    []string
 	members []*etcdMember
 }
 
@@ -221,6 +220,8 @@ func (e *Etcd) Empty(t EtcdTB, i int) {
 	}
 }
 
-// Pause stops a member where it stands, and Resume lets it go on.
-func (e *Etcd) Pause(i int)  { _ = e.members[i].cmd.Process.Signal(syscall.SIGSTOP) }
+// Pause stops a member where it stands.
+func (e *Etcd) Pause(i int) { _ = e.members[i].cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a member that was paused go on.
 func (e *Etcd) Resume(i int) { _ = e.members[i].cmd.Process.Signal(syscall.SIGCONT) }
