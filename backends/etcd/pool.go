@@ -200,7 +200,8 @@ func (p *pool) attempt(ctx context.Context, c *clientv3.Client, f func(context.C
 		defer cancel()
 	}
 	mark := &sentMark{}
-	if err := f(context.WithValue(ctx, sentKey{}, mark), c); err != nil {
+	// A member without a leader says so at once, rather than after seconds.
+	if err := f(clientv3.WithRequireLeader(context.WithValue(ctx, sentKey{}, mark)), c); err != nil {
 		return newFailure(err, mark.sent.Load())
 	}
 	return nil
