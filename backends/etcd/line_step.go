@@ -28,6 +28,7 @@ type turn struct {
 	locals  []*local
 	q       *queue // as it will be
 	joined  []clientv3.Cmp
+	seated  []*spot // those that joined is about
 	// late is a spot whose wait ended before it had a place. It gets the key if
 	// nobody else wants it.
 	late    *local
@@ -62,6 +63,7 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 	defer cancel()
 	t := &turn{l: l}
 	if t.session, err = l.s.presence.ensure(ctx); err != nil {
+		l.turnAway(err, nil) // without a session nobody here has a place
 		return 0, false, nil, err
 	}
 	if t.locals = l.snapshot(); len(t.locals) == 0 {
@@ -145,6 +147,7 @@ func (t *turn) seat(lo *local) {
 		scope: lo.a.scope,
 	})
 	t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(t.l.s.names.answer(lo.a.scope)), "=", 0))
+	t.seated = append(t.seated, lo.sp)
 	t.limited = t.limited || lo.a.req.Limits.WaitersPerKey > 0
 }
 
@@ -289,6 +292,9 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 		switch {
 		case fail != nil:
 			t.l.forget()
+			if len(t.seated) > 0 {
+				t.l.turnAway(fail, t.seated)
+			}
 			return fail
 		case !resp.Succeeded:
 			t.l.forget()

@@ -212,6 +212,23 @@ func (l *line) giveBack(a *attempt, g *share) {
 	})
 }
 
+// turnAway answers spots that etcd refuses a place, all of the line's if none
+// are named: one that is full or permits nothing will not have changed its mind
+// by the end of a wait.
+func (l *line) turnAway(err error, spots []*spot) {
+	fail, ok := errors.AsType[*failure](err)
+	if !ok || fail.unknown() || fail.elsewhere() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, scope := range slices.Clone(l.order) {
+		if sp := l.waiting[scope]; !sp.pending && (spots == nil || slices.Contains(spots, sp)) {
+			l.answer(sp, told{err: refusal(fail)})
+		}
+	}
+}
+
 // drop takes a spot out of the line. The caller holds the lock.
 func (l *line) drop(sp *spot) {
 	delete(l.waiting, sp.a.scope)
