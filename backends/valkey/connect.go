@@ -166,7 +166,7 @@ func (l *link) inspect(ctx context.Context, c valkey.Client, info map[string]str
 		policy = p
 	}
 	if policy != "noeviction" {
-		next.refuse = fmt.Sprintf("the server's eviction policy is %q: it could drop a lease that is held; it must be noeviction", policy)
+		next.refuse = fmt.Sprintf("the server's maxmemory-policy is %q: it could drop a lease that is held; it must be noeviction", policy)
 	}
 	next.policy = policy
 	next.runID = info["run_id"]
