@@ -13,6 +13,10 @@ const (
 	// healthTimeout bounds one look at a store. It is short: a store that needs
 	// longer to say that it is well does not serve anybody.
 	healthTimeout = 2 * time.Second
+	// lookTimeout is what the store is given of it, so that what it has to say
+	// when it reaches nobody arrives before healthTimeout is over: why, and what
+	// it guarantees.
+	lookTimeout = healthTimeout - 2*contract.AnswerSlack
 	// healthAge is how old an answer a scrape of the metrics may show.
 	healthAge = time.Second
 )
@@ -52,7 +56,7 @@ func (p *probe) start(maxAge time.Duration) <-chan struct{} {
 }
 
 func (p *probe) look(done chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
 	h, err := p.store.Health(ctx, &contract.HealthRequest{Namespace: p.name})
 	p.mu.Lock()

@@ -16,19 +16,27 @@ type announcement struct {
 	node       string
 	listen     string // as bound, so that port 0 has become one
 	tls        bool
-	dataDir    string
+	dataDir    string   // of the raft node; empty when none runs
+	backends   []string // "name (type)" of those on servers of others, sorted
 	namespaces []string // sorted
 }
 
 func (a *app) announcement(version, listen string) announcement {
-	dir, err := filepath.Abs(a.settings.Node.DataDir)
-	if err != nil {
-		dir = a.settings.Node.DataDir
-	}
-	return announcement{
-		version: version, node: a.settings.Node.ID, listen: listen, tls: a.settings.HTTP.TLS.Cert != "", dataDir: dir,
+	n := announcement{
+		version: version, node: a.settings.Node.ID, listen: listen, tls: a.settings.HTTP.TLS.Cert != "",
 		namespaces: slices.Sorted(maps.Keys(a.settings.Namespaces)),
 	}
+	for _, name := range a.settings.usedBackends() {
+		if kind := a.settings.Backends[name].Type; kind != backendRaftKV {
+			n.backends = append(n.backends, name+" ("+kind+")")
+			continue
+		}
+		var err error
+		if n.dataDir, err = filepath.Abs(a.settings.Node.DataDir); err != nil {
+			n.dataDir = a.settings.Node.DataDir
+		}
+	}
+	return n
 }
 
 // print prints the announcement. Both commands at its end work as they stand,
@@ -45,15 +53,21 @@ func (n announcement) print(w io.Writer) error {
 	if namespace != defaultNamespace {
 		flags += " --namespace " + namespace
 	}
+	stores := ""
+	if n.dataDir != "" {
+		stores += "\n  data in       " + n.dataDir
+	}
+	if len(n.backends) > 0 {
+		stores += "\n  backends      " + strings.Join(n.backends, ", ")
+	}
 	_, err := fmt.Fprintf(w, `leased %s, node %s
-  listening on  %s
-  data in       %s
+  listening on  %s%s
   namespaces    %s
 
 Take a lease with either of these:
   curl -sS %s/v1/namespaces/%s/leases -H 'Content-Type: application/json' -d '%s'
   leased acquire%s --tenant acme --target domain:example.com --actor crawler
-`, n.version, n.node, n.listening(), n.dataDir, strings.Join(n.namespaces, ", "), n.url(), namespace,
+`, n.version, n.node, n.listening(), stores, strings.Join(n.namespaces, ", "), n.url(), namespace,
 		`{"key":{"tenant":"acme","target":{"type":"domain","id":"example.com"},"actor":"crawler"},"instance":"me"}`, flags)
 	return err
 }

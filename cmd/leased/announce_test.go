@@ -12,6 +12,7 @@ func TestAnnouncement(t *testing.T) {
 	}{
 		{"plain", announcement{version: "v1.2.3", node: "n1", listen: "127.0.0.1:8470", dataDir: "/data", namespaces: []string{"default"}}},
 		{"other", announcement{version: "v1.2.3", node: "a", listen: "[::1]:9", tls: true, dataDir: "/data", namespaces: []string{"a", "b"}}},
+		{"remote", announcement{version: "v1.2.3", node: "n1", listen: "127.0.0.1:8470", backends: []string{"cache (valkey)", "coord (etcd)"}, namespaces: []string{"default"}}},
 		{"open", announcement{version: "v1.2.3", node: "a", listen: "[::]:8470", dataDir: "/data", namespaces: []string{"a", "default"}}},
 	}
 	for _, tt := range tests {

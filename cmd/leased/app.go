@@ -163,16 +163,16 @@ func (c httpTLSConfig) load() (*tls.Config, error) {
 // openNamespaces opens each backend that a namespace names, once.
 func (a *app) openNamespaces(ctx context.Context) ([]gateway.Namespace, error) {
 	stores := map[string]contract.Store{}
+	for _, name := range a.settings.usedBackends() {
+		store, err := openBackend(ctx, a, name)
+		if err != nil {
+			return nil, err
+		}
+		stores[name] = store
+	}
 	var all []gateway.Namespace
 	for _, name := range slices.Sorted(maps.Keys(a.settings.Namespaces)) {
 		ns := a.settings.Namespaces[name]
-		if stores[ns.Backend] == nil {
-			store, err := openBackend(ctx, a, ns.Backend)
-			if err != nil {
-				return nil, err
-			}
-			stores[ns.Backend] = store
-		}
 		all = append(all, gateway.Namespace{Name: name, Backend: ns.Backend, Store: stores[ns.Backend], Policy: ns.policy()})
 	}
 	return all, nil

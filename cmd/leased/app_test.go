@@ -158,7 +158,13 @@ func TestApp_openFails(t *testing.T) {
 		{"audit file", "audit.file: ", func(s *settings) { s.Audit.File = "/none/a" }},
 		{"certificate", "http.tls: open none.pem", func(s *settings) { s.HTTP.TLS = httpTLSConfig{Cert: "none.pem", Key: "none.pem"} }},
 		{"address", "http.listen: ", func(s *settings) { s.HTTP.Listen = "127.0.0.1:http-nonsense" }},
-		{"backend", `backends.local: no backend has the type "etcd"`, func(s *settings) { s.Backends["local"] = backendConfig{Type: "etcd"} }},
+		{"backend", `backends.local: no backend has the type "redis"`, func(s *settings) { s.Backends["local"] = backendConfig{Type: "redis"} }},
+		{"password of a backend", `backends.local: password_file: open none: no such file`, func(s *settings) {
+			s.Backends["local"] = backendConfig{Type: "valkey", Addresses: []string{"127.0.0.1:1"}, PasswordFile: "none"}
+		}},
+		{"authority of a backend", `backends.local: tls.ca: open none: no such file`, func(s *settings) {
+			s.Backends["local"] = backendConfig{Type: "etcd", Endpoints: []string{"127.0.0.1:1"}, TLS: backendTLSConfig{CA: "none"}}
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

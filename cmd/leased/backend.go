@@ -19,6 +19,8 @@ type opener func(ctx context.Context, a *app, name string) (contract.Store, erro
 func openers() map[string]opener {
 	return map[string]opener{
 		backendRaftKV: openRaftKV,
+		backendValkey: openValkey,
+		backendEtcd:   openEtcd,
 	}
 }
 

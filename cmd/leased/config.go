@@ -62,15 +62,6 @@ type peerTLSConfig struct {
 	CA   string `yaml:"ca"`
 }
 
-type backendConfig struct {
-	Type         string        `yaml:"type"`
-	Addresses    []string      `yaml:"addresses,omitempty"`
-	Endpoints    []string      `yaml:"endpoints,omitempty"`
-	Username     string        `yaml:"username,omitempty"`
-	PasswordFile string        `yaml:"password_file,omitempty"`
-	TLS          peerTLSConfig `yaml:"tls,omitempty"`
-}
-
 type namespaceConfig struct {
 	Backend     string            `yaml:"backend"`
 	TTL         ttlConfig         `yaml:"ttl"`
@@ -145,9 +136,6 @@ type auditConfig struct {
 const (
 	defaultNamespace = "default"
 	defaultBackend   = "local"
-	backendRaftKV    = "raftkv"
-	backendValkey    = "valkey"
-	backendEtcd      = "etcd"
 	authNone         = "none"
 )
 

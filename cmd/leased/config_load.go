@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -91,4 +92,14 @@ func (s *settings) fillDefaults() {
 			}
 		}
 	}
+}
+
+// usedBackends returns the names of the backends that a namespace is on, sorted.
+// Only those are opened.
+func (s *settings) usedBackends() []string {
+	used := map[string]struct{}{}
+	for _, ns := range s.Namespaces {
+		used[ns.Backend] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(used))
 }

@@ -112,18 +112,46 @@ func TestConfig_refusals(t *testing.T) {
 		{name: "snapshot interval", file: "cluster:\n  snapshot: {interval: 1ms}\n",
 			want: `leased.yaml:2: cluster.snapshot.interval must be at least 1s, not 1ms`},
 
-		{name: "valkey", file: "backends:\n  cache:\n    type: valkey\n    addresses: [127.0.0.1:6379]\n",
-			want: `leased.yaml:3: backends.cache: the type valkey is not in this release; use raftkv`},
-		{name: "etcd", file: "backends: {coord: {type: etcd, endpoints: [127.0.0.1:2379]}}\n",
-			want: `leased.yaml:1: backends.coord: the type etcd is not in this release; use raftkv`},
 		{name: "no type", file: "backends:\n  local: {}\n",
-			want: `leased.yaml:2: backends.local has no type; use raftkv`},
+			want: `leased.yaml:2: backends.local has no type; use raftkv, valkey or etcd`},
 		{name: "unknown type", file: "backends: {local: {type: redis}}\n",
-			want: `leased.yaml:1: backends.local: unknown type "redis"; use raftkv`},
+			want: `leased.yaml:1: backends.local: unknown type "redis"; use raftkv, valkey or etcd`},
 		{name: "raftkv takes nothing", file: "backends:\n  local: {type: raftkv, username: me}\n",
 			want: `leased.yaml:2: backends.local: a raftkv backend is part of this process and takes no setting but type; remove the others`},
 		{name: "two raft stores", file: "backends:\n  a: {type: raftkv}\n  b: {type: raftkv}\nnamespaces: {x: {backend: a}}\n",
 			want: `leased.yaml:3: backends.b: a node has one raft store and backends.a is it; give both namespaces that backend`},
+		{name: "cluster without a raft store", file: "backends: {c: {type: valkey, addresses: [\"a:1\"]}}\ncluster:\n  listen: 127.0.0.1:8471\n",
+			want: `leased.yaml:3: cluster has no effect: no backend has the type raftkv; remove it, or add such a backend`},
+		{name: "no servers", file: "backends:\n  c: {type: valkey}\n",
+			want: `leased.yaml:2: backends.c.addresses is missing; list the servers, such as [127.0.0.1:6379]`},
+		{name: "no endpoints", file: "backends:\n  c: {type: etcd}\n",
+			want: `leased.yaml:2: backends.c.endpoints is missing; list the servers, such as [127.0.0.1:2379]`},
+		{name: "another backend's setting", file: "backends:\n  c:\n    type: etcd\n    endpoints: [\"a:1\"]\n    replica_acks: 1\n",
+			want: `leased.yaml:5: backends.c.replica_acks is no setting of a backend of type etcd, which takes endpoints, username, password_file, tls, prefix; remove it`},
+		{name: "a server without a port", file: "backends:\n  c:\n    type: valkey\n    addresses:\n    - a\n",
+			want: `leased.yaml:5: backends.c.addresses: "a" is not host:port, such as 127.0.0.1:6379`},
+		{name: "a server twice", file: "backends:\n  c: {type: valkey, addresses: [\"a:1\", \"a:1\"]}\n",
+			want: `leased.yaml:2: backends.c.addresses names a:1 twice; remove one`},
+		{name: "a URL for a server", file: "backends:\n  c: {type: etcd, endpoints: [\"https://a:2379\"]}\n",
+			want: `leased.yaml:2: backends.c.endpoints: an address is host:port and no URL; write "a:2379", and say tls: {enabled: true} for TLS`},
+		{name: "a password in an address", file: "backends:\n  c: {type: valkey, addresses: [\"valkey://me:secret@a:1\"]}\n",
+			want: `leased.yaml:2: backends.c.addresses: an address holds a user name or password; put them into username and password_file`},
+		{name: "a user without a password", file: "backends:\n  c: {type: etcd, endpoints: [\"a:1\"], username: me}\n",
+			want: `leased.yaml:2: backends.c.username has no password_file beside it; name the file that holds the password`},
+		{name: "half of a certificate", file: "backends:\n  c: {type: etcd, endpoints: [\"a:1\"], tls: {cert: c.pem}}\n",
+			want: `leased.yaml:2: backends.c.tls needs both cert and key; give the missing one, or remove both to connect without a certificate of one's own`},
+		{name: "TLS on and off", file: "backends:\n  c: {type: etcd, endpoints: [\"a:1\"], tls: {enabled: false, ca: c.pem}}\n",
+			want: `leased.yaml:2: backends.c.tls.enabled is false and ca or cert is given; remove one of the two`},
+		{name: "a name for no TLS", file: "backends:\n  c: {type: etcd, endpoints: [\"a:1\"], tls: {server_name: a}}\n",
+			want: `leased.yaml:2: backends.c.tls.server_name has no effect without TLS; set enabled: true, or remove it`},
+		{name: "prefix", file: "backends:\n  c: {type: etcd, endpoints: [\"a:1\"], prefix: \"a/b\"}\n",
+			want: `leased.yaml:2: backends.c.prefix "a/b" must be letters and digits, and ".", "_" or "-" after the first of them`},
+		{name: "a sentinel's user without a sentinel", file: "backends:\n  c: {type: valkey, addresses: [\"a:1\"], sentinel_password_file: f}\n",
+			want: `leased.yaml:2: backends.c: sentinel_username and sentinel_password_file need sentinel_master, the name under which the sentinels know the primary`},
+		{name: "negative acknowledgements", file: "backends:\n  c: {type: valkey, addresses: [\"a:1\"], replica_acks: -1}\n",
+			want: `leased.yaml:2: backends.c.replica_acks is -1; it is how many replicas must have a grant before it is answered: 0, for none, to 16`},
+		{name: "a wait for no acknowledgement", file: "backends:\n  c: {type: valkey, addresses: [\"a:1\"], replica_ack_timeout: 1s}\n",
+			want: `leased.yaml:2: backends.c.replica_ack_timeout has no effect without replica_acks; set that, or remove this`},
 
 		{name: "namespace of no backend", file: "namespaces:\n  jobs: {backend: cache}\n",
 			want: `leased.yaml:2: namespaces.jobs.backend: there is no backend "cache"; use one of local, or add it under backends`},
@@ -215,7 +243,21 @@ cluster:
   members: {a-1: 127.0.0.1:8471}
   snapshot: {entries: 100, interval: 30s}
   tls: {cert: "", key: "", ca: ""}
-backends: {store: {type: raftkv}}
+backends:
+  store: {type: raftkv}
+  cache:
+    type: valkey
+    addresses: [a:6379, "[::1]:6380"]
+    username: me
+    password_file: p
+    tls: {enabled: true, ca: ca.pem, cert: c.pem, key: k.pem, server_name: s}
+    prefix: team-a
+    sentinel_master: m
+    sentinel_username: su
+    sentinel_password_file: sp
+    replica_acks: 1
+    replica_ack_timeout: 2s
+  coord: {type: etcd, endpoints: [b:2379], username: me, password_file: p, tls: {enabled: true}, prefix: team-a}
 namespaces:
   jobs:
     backend: store
@@ -225,7 +267,7 @@ namespaces:
     history: {keep: 24h, per_key: 8}
     idempotency: {keep: 11m}
     quotas: {leases_per_owner: 5, waiters_per_key: 6}
-  team.a_b-c: {}
+  team.a_b-c: {backend: store}
 auth: {mode: none}
 insecure: true
 log: {level: debug, format: json}
@@ -244,7 +286,19 @@ audit: {file: audit.log}
 			Listen: "127.0.0.1:8471", Members: map[string]string{"a-1": "127.0.0.1:8471"},
 			Snapshot: snapshotConfig{Entries: 100, Interval: duration(30 * time.Second)},
 		},
-		Backends: map[string]backendConfig{"store": {Type: "raftkv"}},
+		Backends: map[string]backendConfig{
+			"store": {Type: "raftkv"},
+			"cache": {
+				Type: "valkey", Addresses: []string{"a:6379", "[::1]:6380"}, Username: "me", PasswordFile: "p",
+				TLS:    backendTLSConfig{Enabled: true, CA: "ca.pem", Cert: "c.pem", Key: "k.pem", ServerName: "s"},
+				Prefix: "team-a", SentinelMaster: "m", SentinelUsername: "su", SentinelPasswordFile: "sp",
+				ReplicaAcks: 1, ReplicaAckTimeout: duration(2 * time.Second),
+			},
+			"coord": {
+				Type: "etcd", Endpoints: []string{"b:2379"}, Username: "me", PasswordFile: "p",
+				TLS: backendTLSConfig{Enabled: true}, Prefix: "team-a",
+			},
+		},
 		Namespaces: map[string]namespaceConfig{
 			"team.a_b-c": plain,
 			"jobs": {
@@ -280,8 +334,6 @@ func TestConfig_documented(t *testing.T) {
 	_, got := load(t, string(text), nil)
 	want := strings.Join([]string{
 		"leased.yaml:9: cluster.members names 3 nodes; clusters of several nodes are not in this release; name only this node, or leave cluster.members out",
-		"leased.yaml:14: backends.cache: the type valkey is not in this release; use raftkv",
-		"leased.yaml:15: backends.coord: the type etcd is not in this release; use raftkv",
 		"leased.yaml:26: namespaces.jobs.fallback is not in this release; remove it",
 		"leased.yaml:28: auth.mode: keys is not in this release; use none, and keep the server on loopback",
 	}, "\n")

@@ -88,33 +88,6 @@ func (s *settings) validateCluster(p *problems) {
 	}
 }
 
-func (s *settings) validateBackends(p *problems) {
-	var raft []string
-	for _, name := range slices.Sorted(maps.Keys(s.Backends)) {
-		b := s.Backends[name]
-		if err := checkName(name); err != nil {
-			p.add(s.at("backends", name), "the backend's name %v", err)
-		}
-		switch b.Type {
-		case backendRaftKV:
-			raft = append(raft, name)
-			if len(b.Addresses)+len(b.Endpoints) > 0 || b.Username+b.PasswordFile != "" || b.TLS != (peerTLSConfig{}) {
-				p.add(s.at("backends", name), "backends.%s: a raftkv backend is part of this process and takes no setting but type; remove the others", name)
-			}
-		case backendValkey, backendEtcd:
-			p.add(s.at("backends", name, "type"), "backends.%s: the type %s is %s; use raftkv", name, b.Type, notInThisReleaseBare)
-		case "":
-			p.add(s.at("backends", name), "backends.%s has no type; use raftkv", name)
-		default:
-			p.add(s.at("backends", name, "type"), "backends.%s: unknown type %q; use raftkv", name, b.Type)
-		}
-	}
-	if len(raft) > 1 {
-		p.add(s.at("backends", raft[1]), "backends.%s: a node has one raft store and backends.%s is it; give both namespaces that backend",
-			raft[1], raft[0])
-	}
-}
-
 func (s *settings) validateNamespace(p *problems, name string) {
 	ns, path := s.Namespaces[name], "namespaces."+name
 	if err := checkName(name); err != nil {

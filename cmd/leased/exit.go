@@ -53,6 +53,9 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*lostError](err); ok {
 		return exitLost
 	}
+	if _, ok := errors.AsType[*notReadyError](err); ok {
+		return exitUnavailable
+	}
 	switch client.CodeOf(err) {
 	case api.CodeInvalid, api.CodeTooLarge:
 		return exitUsage

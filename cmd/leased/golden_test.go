@@ -61,7 +61,7 @@ func command(ctx context.Context, environ []string, args ...string) result {
 // TestHelp holds every help text: it is where most people learn the command.
 func TestHelp(t *testing.T) {
 	for _, name := range []string{
-		"", "serve", "acquire", "renew", "release", "get", "list", "history", "check", "revoke", "version",
+		"", "serve", "contract", "acquire", "renew", "release", "get", "list", "history", "check", "revoke", "version",
 	} {
 		t.Run(strings.TrimSpace("leased "+name), func(t *testing.T) {
 			got := command(t.Context(), nil, strings.Fields(name+" --help")...)

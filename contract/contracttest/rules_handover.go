@@ -102,12 +102,12 @@ func waitNoGrantAfterNo(e *Env) {
 		e.pause(r.Wait + time.Duration(i%10-6)*time.Millisecond)
 		e.end(a, held)
 		e.finished(c)
-		if c.err == nil && c.res.Outcome == contract.OutcomeAcquired {
-			e.end(b, e.served(c))
+		// A store that did not know in time is asked again, as the answer says.
+		if l := e.crossed(b, c); l != nil {
+			e.end(b, *l)
 			continue
 		}
 		noes++
-		e.answered("waiting acquire", c.res, c.err, contract.OutcomeConflict)
 		e.notHeldBy(a, b, c)
 		// Its answer was no, so that asking again is a fresh attempt.
 		again := *r

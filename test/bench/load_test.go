@@ -58,9 +58,13 @@ func (c *client) post(ctx context.Context, path string, body []byte, want int) (
 }
 
 func (c *client) acquire(ctx context.Context, key string, ttl time.Duration) (granted, error) {
+	return c.acquireWaiting(ctx, key, ttl, 0)
+}
+
+func (c *client) acquireWaiting(ctx context.Context, key string, ttl, wait time.Duration) (granted, error) {
 	body := fmt.Sprintf(`{"key":{"tenant":"acme","program":"recon","target":{"type":"name","id":%q},`+
-		`"actor":"crawler","workflow":"default","operation":"scan"},"instance":"worker-7","ttl_ms":%d,"job_id":"job-17",`+
-		`"metadata":{"purpose":"nightly"}}`, key, ttl.Milliseconds())
+		`"actor":"crawler","workflow":"default","operation":"scan"},"instance":"worker-7","ttl_ms":%d,"wait_ms":%d,"job_id":"job-17",`+
+		`"metadata":{"purpose":"nightly"}}`, key, ttl.Milliseconds(), wait.Milliseconds())
 	var g granted
 	out, err := c.post(ctx, "/v1/namespaces/default/leases", []byte(body), http.StatusCreated)
 	if err == nil {

@@ -96,8 +96,29 @@ func StartPrinting(t *testing.T, bin string) *Server {
 // and waits until it is ready.
 func StartLeased(t *testing.T, bin, dir string) *Server {
 	t.Helper()
+	s := startLeased(t, bin, dir)
+	s.waitForStatus(t, dir, "/readyz")
+	return s
+}
+
+// StartLeasedOn starts a gateway with a configuration file, to which the address
+// of the HTTP server is added, and waits until the process answers. Its
+// namespaces need not be ready: their backends may be down.
+func StartLeasedOn(t *testing.T, bin, dir, config string) *Server {
+	t.Helper()
+	file := filepath.Join(dir, "leased.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startLeased(t, bin, dir, "-c", file)
+	s.waitForStatus(t, dir, "/healthz")
+	return s
+}
+
+func startLeased(t *testing.T, bin, dir string, args ...string) *Server {
+	t.Helper()
 	addr := freeAddress(t)
-	cmd := exec.Command(bin, "serve")
+	cmd := exec.Command(bin, append([]string{"serve"}, args...)...)
 	cmd.Env = append(os.Environ(), "LEASED_HTTP_LISTEN="+addr, "LEASED_NODE_DATA_DIR="+filepath.Join(dir, "data"))
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -105,26 +126,31 @@ func StartLeased(t *testing.T, bin, dir string) *Server {
 	}
 	defer func() { _ = log.Close() }()
 	cmd.Stdout, cmd.Stderr = log, log
-	s := start(t, "http://"+addr, cmd)
+	return start(t, "http://"+addr, cmd)
+}
+
+// waitForStatus returns when the path answers 200.
+func (s *Server) waitForStatus(t *testing.T, dir, path string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	for {
-		if ready(ctx, s.URL) {
-			return s
+		if answers(ctx, s.URL+path) {
+			return
 		}
 		select {
 		case <-s.done:
-			text, _ := os.ReadFile(log.Name())
+			text, _ := os.ReadFile(filepath.Join(dir, "log"))
 			t.Fatalf("leased ended while it started:\n%s", text)
 		case <-ctx.Done():
-			t.Fatalf("leased is not ready after %v", startTimeout)
+			t.Fatalf("leased does not answer %s after %v", path, startTimeout)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-func ready(ctx context.Context, url string) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
+func answers(ctx context.Context, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false
 	}

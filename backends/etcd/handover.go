@@ -1,0 +1,122 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// next is the first in the queue of a key whose lease is being ended, if it
+// waits at this store: it is granted the key in the same transaction.
+type next struct {
+	l     *line
+	sp    *spot
+	known *state // what the line knows of the queue and the floor
+}
+
+// nextInLine returns who is served when the state's lease ends, or nil if that is
+// not for this store to say or not known. The spot it returns is pending.
+func (s *Store) nextInLine(st *state) *next {
+	s.linesMu.Lock()
+	l := s.lines[st.ref]
+	s.linesMu.Unlock()
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.retired || l.known.st == nil || l.known.st.headMod != st.headMod || !l.known.st.tokenLeft() || s.lags(l.known.st) {
+		return nil
+	}
+	known := *l.known.st
+	i := known.queue.first(known.sessions)
+	if i < 0 || !known.queue.certain(known.sessions) {
+		return nil
+	}
+	p := &known.queue.places[i]
+	sp := l.waiting[p.scope]
+	if i > skipStep || sp == nil || sp.pending || sp.a.req.Limits.LeasesPerOwner > 0 || !p.equalPrint(sp.a.print) ||
+		!slices.ContainsFunc(sp.calls, func(w *waiter) bool { return !w.leaving }) {
+		return nil
+	}
+	sp.pending = true
+	return &next{l, sp, &known}
+}
+
+// passOn ends the state's lease as r and grants the key to n, in one step.
+func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket clientv3.LeaseID, r *record, n *next) (done bool, fail *failure) {
+	a := n.sp.a
+	after := *st
+	after.guess = false // of the request that ends; the one that is granted is compared below
+	after.head, after.floor, after.floorMod, after.rev = r, n.known.floor, n.known.floorMod, n.known.rev
+	after.queue = n.known.queue
+	rest := n.known.queue.without(a.scope)
+	defer func() {
+		if fail == nil || !fail.unknown() {
+			n.l.setPending(n.sp, false)
+		}
+		if !done {
+			n.l.forget()
+		}
+		n.l.poke()
+	}()
+	g, fail := s.prepareNext(ctx, &after, n, rest)
+	if fail != nil {
+		return false, fail
+	}
+	key := s.names.key(st.ref.ns, st.ref.id)
+	own, was := s.names.own(st.ref.ns, a.req.Owner, st.ref.id), s.names.own(st.ref.ns, st.head.Owner, st.ref.id)
+	if own != was {
+		g.ops = append(g.ops, clientv3.OpDelete(was))
+	}
+	if st.head.Life != 0 {
+		g.ops = append(g.ops, clientv3.OpDelete(key+partLife))
+	}
+	g.ops = append(g.ops, clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
+	g.cmps = append(g.cmps, s.guessed(st, s.stillThere(st))...)
+	g.cmps = append(g.cmps,
+		clientv3.Compare(clientv3.CreateRevision(s.names.answer(a.scope)), "=", 0))
+	if done, fail = s.commitPlan(ctx, st, g); !done {
+		return false, fail
+	}
+	r.rev = g.record.rev
+	s.ownEnds.add(r.rev)
+	n.l.note(func(k *glance) {
+		k.wrote(g.record)
+		k.queued(g.changes, g.record.rev)
+	})
+	n.granted(ctx, s, &after, g)
+	return true, nil
+}
+
+// prepareNext is prepare for a grant in the step that ends the lease before it.
+func (s *Store) prepareNext(ctx context.Context, after *state, n *next, rest *queue) (*grantPlan, *failure) {
+	g, err := s.prepare(ctx, after, n.sp.a, rest, true)
+	if err != nil {
+		if fail, ok := errors.AsType[*failure](err); ok {
+			return nil, fail
+		}
+		return nil, newFailure(err, false)
+	}
+	// The end has the same revision as the grant, and the grant comes second.
+	g.record.Sub = 1
+	ended := *after.head
+	ended.Metadata = nil // events have none
+	g.record.Prev = &ended
+	g.ops[0] = clientv3.OpPut(s.names.key(after.ref.ns, after.ref.id)+partHead, encode(g.record))
+	return g, nil
+}
+
+// granted tells the calls at the spot.
+func (n *next) granted(ctx context.Context, s *Store, st *state, g *grantPlan) {
+	res, err := s.granted(ctx, st, g)
+	msg := told{res: res, err: toWaiter(err)}
+	if err == nil {
+		msg.share = &share{id: g.record.id, rev: g.record.rev}
+	}
+	n.l.mu.Lock()
+	defer n.l.mu.Unlock()
+	n.l.answer(n.sp, msg)
+}

@@ -1,0 +1,246 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leased/contract"
+)
+
+const (
+	// lineTimeout bounds each thing that a line asks of etcd.
+	lineTimeout = 5 * time.Second
+	// linePoll is how often a line looks at its key without being told to: what
+	// wakes it is not relied upon.
+	linePoll = 500 * time.Millisecond
+	// queueLife is how long the queue of a key that nobody asks for is kept.
+	queueLife = 24 * time.Hour
+	// leaveTimeout bounds how long a call whose wait is over waits to learn what
+	// came of it. It is less than contract.AnswerSlack.
+	leaveTimeout = contract.AnswerSlack * 3 / 4
+)
+
+// line is where calls of this store wait for one key. However many they are, one
+// goroutine asks etcd for all of them, and only if the first in the queue is one
+// of them does it try for the key.
+type line struct {
+	s    *Store
+	ref  keyRef
+	wake chan struct{}
+
+	mu      sync.Mutex
+	waiting map[contract.Scope]*spot
+	order   []contract.Scope // of waiting, in the order in which they came here
+	retired bool
+	holder  *record // as last read
+	known   glance
+}
+
+// spot is where the copies of one attempt wait.
+type spot struct {
+	a       *attempt
+	calls   []*waiter
+	pending bool // a grant was sent whose outcome is not known yet
+	tried   bool // to get a place, unread
+}
+
+// waiter is one call that waits.
+type waiter struct {
+	ch chan told // gets one answer
+
+	// Under the line's mutex.
+	leaving bool
+	gone    bool // nobody is there to take a grant
+	limit   time.Time
+}
+
+// told is what a waiter is answered.
+type told struct {
+	res   contract.Result
+	err   error
+	share *share // of a grant
+}
+
+// share is a grant that the copies at a spot have together. Only when none of
+// them takes it is it undone.
+type share struct {
+	mu    sync.Mutex
+	calls int
+	taken bool
+	id    contract.LeaseID
+	rev   int64 // of the grant
+}
+
+// take takes the grant, or leaves it when gone. last tells that nobody took it.
+func (g *share) take(gone bool) (last bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.calls--
+	if !gone {
+		g.taken = true
+	}
+	return g.calls == 0 && !g.taken
+}
+
+// line returns the line for a key with the call in it, and nothing when the
+// store is closing.
+func (s *Store) line(a *attempt, w *waiter) *line {
+	s.linesMu.Lock()
+	defer s.linesMu.Unlock()
+	l := s.lines[a.ref]
+	if l != nil && l.join(a, w) {
+		return l
+	}
+	l = &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
+	l.join(a, w)
+	if !s.start(l.run) {
+		return nil
+	}
+	s.lines[a.ref] = l
+	return l
+}
+
+func (s *Store) wakeLines() {
+	s.linesMu.Lock()
+	defer s.linesMu.Unlock()
+	for _, l := range s.lines {
+		l.forget()
+		l.poke()
+	}
+}
+
+// wakeLine tells those who wait for a key what this store has made of it.
+func (s *Store) wakeLine(ref keyRef, r *record) {
+	s.linesMu.Lock()
+	defer s.linesMu.Unlock()
+	if l := s.lines[ref]; l != nil {
+		l.note(func(g *glance) { g.wrote(r) })
+		l.poke()
+	}
+}
+
+func (l *line) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// join adds a call, unless the line has ended.
+func (l *line) join(a *attempt, w *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.retired {
+		return false
+	}
+	sp := l.waiting[a.scope]
+	switch {
+	case sp == nil:
+		l.waiting[a.scope] = &spot{a: a, calls: []*waiter{w}}
+		l.order = append(l.order, a.scope)
+	case !bytes.Equal(sp.a.print[:], a.print[:]):
+		w.ch <- told{res: contract.Result{Outcome: contract.OutcomeRequestIDReused}}
+	default:
+		sp.calls = append(sp.calls, w)
+	}
+	l.poke()
+	return true
+}
+
+// leave tells that a call's wait is over. It is answered.
+func (l *line) leave(w *waiter, gone bool, limit time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.leaving, w.gone, w.limit = true, gone, limit
+	l.poke()
+}
+
+// run works for the line's calls until there are none.
+func (l *line) run() {
+	l.s.presence.use(1)
+	defer l.s.presence.use(-1)
+	ctx, cancel := context.WithCancel(l.s.life)
+	defer cancel()
+	watching := make(chan struct{})
+	go func() { defer close(watching); l.watch(ctx) }()
+	defer func() { cancel(); <-watching }()
+	poll := time.NewTicker(linePoll)
+	defer poll.Stop()
+	for {
+		again, err := l.step(ctx)
+		if err != nil && ctx.Err() == nil {
+			l.s.config.Logger.Debug("waiting", "error", err)
+		}
+		if l.retire(ctx) {
+			return
+		}
+		if again > 0 {
+			sleep(ctx, again)
+			continue
+		}
+		select {
+		case <-l.wake:
+		case <-poll.C:
+			l.forget()
+		case <-ctx.Done():
+		}
+	}
+}
+
+// retire ends the line if nobody waits in it, or the store has ended.
+func (l *line) retire(ctx context.Context) bool {
+	l.s.linesMu.Lock()
+	defer l.s.linesMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) > 0 && ctx.Err() == nil {
+		return false
+	}
+	l.retired = true
+	for _, sp := range l.waiting {
+		for _, w := range sp.calls {
+			w.ch <- told{err: errClosed()}
+		}
+	}
+	l.waiting = map[contract.Scope]*spot{}
+	if l.s.lines[l.ref] == l {
+		delete(l.s.lines, l.ref)
+	}
+	return true
+}
+
+// watch wakes the line when its key or its queue changes.
+func (l *line) watch(ctx context.Context) {
+	var both sync.WaitGroup
+	defer both.Wait()
+	key, queue := l.s.names.key(l.ref.ns, l.ref.id), l.s.names.queue(l.ref)
+	both.Go(func() {
+		l.watchPrefix(ctx, key, func(evs []*clientv3.Event) {
+			l.note(func(g *glance) { g.takeKey(key, evs) })
+			l.poke()
+		})
+	})
+	both.Go(func() {
+		l.watchPrefix(ctx, queue, func(evs []*clientv3.Event) {
+			l.note(func(g *glance) { g.takeQueue(queue, evs) })
+			l.poke()
+		})
+	})
+}
+
+func (l *line) watchPrefix(ctx context.Context, prefix string, f func([]*clientv3.Event)) {
+	for ctx.Err() == nil {
+		resp, fail := l.s.pool.read(ctx, clientv3.OpGet(l.s.names.probe(), clientv3.WithCountOnly()))
+		if fail != nil {
+			sleep(ctx, retryPause)
+			continue
+		}
+		l.forget() // it may have changed while nobody watched
+		l.poke()
+		l.s.pool.follow(ctx, prefix, resp.Header.Revision+1, f, clientv3.WithPrefix())
+	}
+}

@@ -1,0 +1,114 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leased/contract"
+)
+
+// place makes the queue as it is with the calls that came and without those that
+// went. Those who have had their answer already, and those for whom there is no
+// room, get it.
+func (t *turn) place(ctx context.Context) error {
+	t.q = t.st.queue.clone()
+	t.q.settle(t.st.sessions, now())
+	var missing []*local
+	for _, lo := range t.locals {
+		p := t.q.place(lo.a.scope)
+		switch {
+		case p == nil:
+			missing = append(missing, lo)
+		case !p.equalPrint(lo.a.print):
+			t.tell(lo, told{res: contract.Result{Outcome: contract.OutcomeRequestIDReused}})
+		case lo.stays && !slices.Contains(p.At, t.session):
+			p.At, p.Left = append(p.At, t.session), 0
+		case !lo.stays:
+			t.detach(lo, p)
+		}
+	}
+	return t.join(ctx, missing[:min(len(missing), joinStep)])
+}
+
+// detach takes this store away from a place that its calls leave, if the
+// transaction has room for it.
+func (t *turn) detach(lo *local, p *place) {
+	if t.left++; t.left > leaveStep {
+		lo.leavers, t.more = nil, true
+		return
+	}
+	p.detach(t.session)
+	lo.out = true
+}
+
+func (t *turn) tell(lo *local, msg told) { t.answers = append(t.answers, answered1{lo.sp, msg}) }
+
+// join gives places to those who have none, unless they were answered before.
+func (t *turn) join(ctx context.Context, missing []*local) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	s := t.l.s
+	ops := make([]clientv3.Op, len(missing))
+	for i, lo := range missing {
+		ops[i] = clientv3.OpGet(s.names.answer(lo.a.scope))
+	}
+	resp, fail := s.pool.read(ctx, ops...)
+	if fail != nil {
+		return fail
+	}
+	for i, lo := range missing {
+		for _, kv := range resp.Responses[i].GetResponseRange().GetKvs() {
+			a, err := decodeAnswer(kv)
+			if err != nil {
+				return err
+			}
+			if err := t.replay(ctx, lo, a); err != nil {
+				return err
+			}
+		}
+		if t.told(lo) {
+			continue
+		}
+		if t.left > mixStep && lo.stays {
+			t.more = true
+			continue
+		}
+		if !lo.stays {
+			lo.out = true
+			if lo.soft && t.late == nil {
+				t.late = lo
+			}
+			continue
+		}
+		if !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
+			t.tell(lo, told{res: quotaExceeded("waiters_per_key")})
+			continue
+		}
+		t.seat(lo)
+	}
+	return nil
+}
+
+func (t *turn) told(lo *local) bool {
+	return slices.ContainsFunc(t.answers, func(a answered1) bool { return a.sp == lo.sp })
+}
+
+// replay tells a spot what its attempt was answered before.
+func (t *turn) replay(ctx context.Context, lo *local, a *answer) error {
+	st := *t.st
+	st.answer = a
+	res, ok, err := t.l.s.replayAcquire(ctx, &st, lo.a, now())
+	if err != nil || !ok {
+		return err
+	}
+	msg := told{res: res}
+	if !res.Replayed && res.Outcome == contract.OutcomeAcquired {
+		// This line's own grant, of which the outcome was not known.
+		msg.share = &share{id: res.Lease.ID, rev: a.rev}
+	}
+	t.tell(lo, msg)
+	return nil
+}

@@ -1,0 +1,321 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// local is a spot as it was when a step began.
+type local struct {
+	sp      *spot
+	a       *attempt
+	stays   bool      // a call goes on waiting
+	leavers []*waiter // calls whose wait is over
+	soft    bool      // one of them would still take a grant
+	limit   time.Time // by when the first of them must be answered
+	pending bool      // a grant to it is on its way
+	out     bool      // it has no place once the transaction is through
+}
+
+// turn is what one look at the key makes of it.
+type turn struct {
+	l       *line
+	st      *state
+	session string
+	locals  []*local
+	q       *queue // as it will be
+	joined  []clientv3.Cmp
+	seated  []*spot // those that joined is about
+	// late is a spot whose wait ended before it had a place. It gets the key if
+	// nobody else wants it.
+	late    *local
+	left    int  // places that are left
+	more    bool // there was no room for all that there is to do
+	limited bool // nobody else may come to the queue meanwhile
+	answers []answered1
+}
+
+// answered1 is an answer for a spot that needs nothing of etcd.
+type answered1 struct {
+	sp  *spot
+	msg told
+}
+
+// step does what there is to do for the line's calls now. again is when to look
+// again even if nothing happens; 0 for no time in particular.
+func (l *line) step(ctx context.Context) (again time.Duration, err error) {
+	var guess *attempt
+	for more := true; more; {
+		if again, more, guess, err = l.once(ctx, guess); err != nil {
+			return retryPause, err
+		}
+	}
+	return again, nil
+}
+
+// once looks at the key and writes at most one transaction. next is the attempt
+// whose turn it seems to be: what its quota needs is read with the key.
+func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, more bool, next *attempt, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+	defer cancel()
+	t := &turn{l: l}
+	if t.session, err = l.s.presence.ensure(ctx); err != nil {
+		l.turnAway(err, nil) // without a session nobody here has a place
+		return 0, false, nil, err
+	}
+	if t.locals = l.snapshot(); len(t.locals) == 0 {
+		return 0, false, nil, nil
+	}
+	if t.st = l.glance(t.locals, t.session); t.st != nil {
+		return t.hurry(ctx)
+	}
+	if guess == nil {
+		guess = t.locals[0].a
+	}
+	if t.st, err = l.s.load(ctx, l.ref, guess.want()); err != nil {
+		return 0, false, nil, err
+	}
+	l.see(t.st)
+	switch {
+	case !t.st.sessions[t.session]:
+		l.s.presence.lost(t.session)
+		return 0, true, nil, nil
+	case t.st.due():
+		return 0, true, guess, l.s.settle(ctx, t.st)
+	}
+	if err := t.place(ctx); err != nil {
+		return 0, false, nil, err
+	}
+	if t.st.active() == nil && t.left <= mixStep {
+		if first := t.firstLocal(); first != nil {
+			if first.a.scope != guess.scope {
+				return 0, true, first.a, nil
+			}
+			more, err := t.serve(ctx, first)
+			return 0, more, nil, err
+		}
+		if t.patience() {
+			// The key is another's in a moment, and the leavers can be told whose.
+			return 5 * time.Millisecond, false, nil, t.store(ctx, false)
+		}
+	}
+	return 0, t.more || len(t.joined) >= joinStep, nil, t.store(ctx, true)
+}
+
+// hurry serves the key to the first spot if it is free, as far as is known.
+func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next *attempt, err error) {
+	t.q = t.st.queue.clone()
+	for _, lo := range t.locals {
+		if p := t.q.place(lo.a.scope); lo.stays {
+			continue
+		} else if p != nil {
+			t.detach(lo, p)
+		} else {
+			lo.out = true
+		}
+	}
+	for _, lo := range t.locals {
+		if !lo.stays || t.q.place(lo.a.scope) != nil {
+			continue
+		}
+		if t.left > mixStep {
+			t.more = true
+			continue
+		}
+		if lo.sp.tried = true; len(t.joined) >= joinStep || !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
+			return 0, true, nil, nil // the next look is a closer one
+		}
+		t.seat(lo)
+	}
+	if t.st.active() == nil {
+		if first := t.firstLocal(); first != nil && !first.pending {
+			more, err = t.serve(ctx, first)
+			return 0, more, nil, err
+		}
+	}
+	return 0, t.more, nil, t.store(ctx, true)
+}
+
+// seat gives a spot a place, provided that it was not answered meanwhile: nobody
+// waits for itself.
+func (t *turn) seat(lo *local) {
+	t.q.places = append(t.q.places, place{
+		Version: recordVersion, Fingerprint: lo.a.print[:], At: []string{t.session}, Keep: lo.a.req.Retention.Idempotency,
+		scope: lo.a.scope,
+	})
+	t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(t.l.s.names.answer(lo.a.scope)), "=", 0))
+	t.seated = append(t.seated, lo.sp)
+	t.limited = t.limited || lo.a.req.Limits.WaitersPerKey > 0
+}
+
+// see notes what was read.
+func (l *line) see(st *state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holder = st.active()
+	l.known.read(st)
+}
+
+// snapshot returns the line's spots.
+func (l *line) snapshot() []*local {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var locals []*local
+	for _, scope := range l.order {
+		sp := l.waiting[scope]
+		lo := &local{sp: sp, a: sp.a, pending: sp.pending}
+		for _, w := range sp.calls {
+			if !w.leaving {
+				lo.stays = true
+				continue
+			}
+			lo.leavers = append(lo.leavers, w)
+			lo.soft = lo.soft || !w.gone
+			if lo.limit.IsZero() || w.limit.Before(lo.limit) {
+				lo.limit = w.limit
+			}
+		}
+		locals = append(locals, lo)
+	}
+	return locals
+}
+
+// firstLocal returns the spot whose turn it is, if it is one of this line's.
+func (t *turn) firstLocal() *local {
+	for i := range t.q.places {
+		p := &t.q.places[i]
+		for _, lo := range t.locals {
+			if p.scope == lo.a.scope && (lo.stays || lo.soft) && !t.told(lo) {
+				return lo
+			}
+		}
+		if p.present(t.st.sessions) {
+			return nil
+		}
+	}
+	return t.late
+}
+
+// patience tells whether those who leave can be told a little later.
+func (t *turn) patience() bool {
+	soft := false
+	for _, lo := range t.locals {
+		if lo.soft {
+			soft = true
+			if time.Until(lo.limit) < leaveTimeout/4 {
+				return false
+			}
+		}
+	}
+	return soft && t.q.first(t.st.sessions) >= 0
+}
+
+// serve grants the key to the spot whose turn it is.
+func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
+	s := t.l.s
+	over, err := s.ownerAtLimit(ctx, t.st, lo.a)
+	switch {
+	case err != nil:
+		return false, err
+	case over:
+		t.refuse(lo, told{res: quotaExceeded("leases_per_owner")})
+		return true, t.store(ctx, true)
+	case !t.st.tokenLeft():
+		t.refuse(lo, told{err: errNoToken()})
+		return true, t.store(ctx, true)
+	}
+	sessions := t.st.sessions
+	if i := slices.IndexFunc(t.q.places, func(p place) bool { return p.scope == lo.a.scope }); i > skipStep {
+		t.q.places = t.q.places[skipStep:] // their turns have passed; the rest comes next
+		return true, t.store(ctx, false)
+	}
+	rest := t.q.without(lo.a.scope)
+	if lo == t.late {
+		t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(s.names.answer(lo.a.scope)), "=", 0))
+	}
+	g, err := s.prepare(ctx, t.st, lo.a, rest, true)
+	if err != nil {
+		return false, err
+	}
+	g.cmps = append(g.cmps, t.joined...)
+	if !t.l.setPending(lo.sp, true) {
+		s.discard(g)
+		return true, nil
+	}
+	done, err := s.commit(ctx, t.st, g)
+	if err == nil || !mayBeApplied(err) {
+		t.l.setPending(lo.sp, false)
+	}
+	if err != nil || !done {
+		t.l.forget()
+		return err == nil, err
+	}
+	t.l.note(func(k *glance) {
+		k.wrote(g.record)
+		k.queued(g.changes, g.record.rev)
+	})
+	res, err := s.granted(ctx, t.st, g)
+	msg := told{res: res, err: toWaiter(err)}
+	if err == nil {
+		msg.share = &share{id: g.record.id, rev: g.record.rev}
+	}
+	t.tell(lo, msg)
+	t.q = rest
+	t.deliver(sessions, g.record)
+	return true, nil
+}
+
+// refuse answers a spot and takes its place away.
+func (t *turn) refuse(lo *local, msg told) {
+	t.q.places = slices.DeleteFunc(t.q.places, func(p place) bool { return p.scope == lo.a.scope })
+	t.tell(lo, msg)
+}
+
+// store writes the queue if it has changed, and answers those it concerns.
+func (t *turn) store(ctx context.Context, leave bool) error {
+	s := t.l.s
+	holder := t.st.active()
+	if changes := t.q.changes(t.st.queue); len(changes) > 0 {
+		cmps, ops, fail := s.putPlaces(ctx, t.l.ref, changes)
+		if fail != nil {
+			return fail
+		}
+		if cmps = append(cmps, t.joined...); t.limited {
+			cmps = append(cmps, s.nobodyCame(t.st))
+		}
+		// Who holds the key when they leave is what those who leave are told.
+		ops = append(ops, clientv3.OpGet(s.names.key(t.l.ref.ns, t.l.ref.id), clientv3.WithPrefix()))
+		resp, fail := s.pool.txn(ctx, cmps, ops)
+		switch {
+		case fail != nil:
+			t.l.forget()
+			if len(t.seated) > 0 {
+				t.l.turnAway(fail, t.seated)
+			}
+			return fail
+		case !resp.Succeeded:
+			t.l.forget()
+			t.l.poke()
+			return nil
+		}
+		t.l.note(func(k *glance) { k.queued(changes, resp.Header.Revision) })
+		then := &state{ref: t.l.ref}
+		kvs := resp.Responses[len(ops)-1].GetResponseRange().GetKvs()
+		if err := then.takeKey(s.names.key(t.l.ref.ns, t.l.ref.id), kvs); err != nil {
+			return err
+		}
+		if now := then.active(); now != nil {
+			holder = now
+		}
+	}
+	if !leave {
+		for _, lo := range t.locals {
+			lo.leavers = nil
+		}
+	}
+	t.deliver(t.st.sessions, holder)
+	return nil
+}

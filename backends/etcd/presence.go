@@ -1,0 +1,291 @@
+package etcd
+
+import (
+	"context"
+	"crypto/rand"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// beatEvery is how often a gateway with waiters shows that it is there.
+	beatEvery = 250 * time.Millisecond
+	// deadAfter is how long another gateway may be silent before its waiters are
+	// taken for gone: with it, the next waiter present is served within 2 s.
+	deadAfter = 1400 * time.Millisecond
+	// beatStall is the longest pause between own beats in which others can be
+	// judged: what holds up this gateway, or etcd, holds up theirs.
+	beatStall = 600 * time.Millisecond
+	// sessionTTL removes the session of a gateway that nobody outlived, in
+	// seconds.
+	sessionTTL = 6
+	// lingerBeats is for how many beats a session is kept without waiters.
+	lingerBeats = 40
+)
+
+// presence says for this store that its waiters are present, and notices which
+// other gateways are gone. It keeps no holder's lease alive.
+//
+// A session is a key that is rewritten with each beat. Who has seen it unchanged
+// for too long, on its own monotonic clock, removes it, provided that it has not
+// changed: from then on the places that name the session are away. A gateway
+// that was wrongly taken for gone notices with its next beat and comes back
+// under another name.
+type presence struct {
+	s *Store
+
+	mu      sync.Mutex
+	id      string // empty while there is no session
+	lease   clientv3.LeaseID
+	running bool
+	users   int
+	making  chan struct{} // not nil while a session is being made; closed then
+}
+
+// ensure returns the store's session, and makes one if it has none.
+func (p *presence) ensure(ctx context.Context) (string, error) {
+	for {
+		p.mu.Lock()
+		switch {
+		case p.id != "":
+			id := p.id
+			p.mu.Unlock()
+			return id, nil
+		case p.making == nil:
+			p.making = make(chan struct{})
+			p.mu.Unlock()
+			return p.make(ctx)
+		}
+		making := p.making
+		p.mu.Unlock()
+		select {
+		case <-making:
+		case <-ctx.Done():
+			return "", newFailure(ctx.Err(), false)
+		}
+	}
+}
+
+func (p *presence) make(ctx context.Context) (string, error) {
+	id := rand.Text()[:12]
+	lease, _, fail := p.s.pool.grant(ctx, sessionTTL)
+	if fail == nil {
+		_, fail = p.s.pool.txn(ctx, nil, []clientv3.Op{clientv3.OpPut(p.s.names.session(id), "0", clientv3.WithLease(lease))})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.making)
+	p.making = nil
+	if fail != nil {
+		return "", fail
+	}
+	p.id, p.lease = id, lease
+	if !p.running && p.s.start(p.run) {
+		p.running = true
+	}
+	return id, nil
+}
+
+// use counts the lines that need the session.
+func (p *presence) use(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users += n
+}
+
+func (p *presence) current() (string, clientv3.LeaseID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.id, p.lease
+}
+
+// lost forgets a session that others have ended.
+func (p *presence) lost(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.id == id {
+		p.id = ""
+	}
+}
+
+// run beats until the store ends or has had no waiters for a while.
+func (p *presence) run() {
+	ctx, cancel := context.WithCancel(p.s.life)
+	defer cancel()
+	others := &others{s: p.s, seen: map[string]sighting{}}
+	watching := make(chan struct{})
+	go func() { defer close(watching); others.watch(ctx) }()
+	defer func() { cancel(); <-watching }()
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	idle, acks := 0, 0
+	last := time.Now()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			p.end()
+			return
+		case <-beat.C:
+		}
+		if p.idle(&idle) {
+			p.end()
+			return
+		}
+		if !p.beat(ctx, n) || time.Since(last) > beatStall {
+			acks = 0
+		} else {
+			acks++
+		}
+		last = time.Now()
+		if acks >= int(deadAfter/beatEvery) {
+			others.judge(ctx, p.s)
+		}
+	}
+}
+
+// idle reports whether the session is of no use any more; then it is no longer
+// the running one.
+func (p *presence) idle(beats *int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*beats++
+	if p.users > 0 {
+		*beats = 0
+	}
+	if *beats < lingerBeats || p.making != nil {
+		return false
+	}
+	p.running = false
+	return true
+}
+
+// beat shows that this store is there, and reports whether etcd took it.
+func (p *presence) beat(ctx context.Context, n int) bool {
+	id, lease := p.current()
+	if id == "" {
+		if p.hasUsers() {
+			p.s.wakeLines() // they make another one
+		}
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatStall)
+	defer cancel()
+	if n%8 == 0 {
+		if fail := p.s.pool.keepAlive(ctx, lease); fail != nil && !fail.refused {
+			return false
+		}
+	}
+	name := p.s.names.session(id)
+	resp, fail := p.s.pool.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(name), ">", 0)},
+		[]clientv3.Op{clientv3.OpPut(name, strconv.Itoa(n), clientv3.WithLease(lease))})
+	if fail != nil {
+		if fail.refused && !fail.elsewhere() {
+			p.lost(id) // its etcd lease is over
+		}
+		return false
+	}
+	if !resp.Succeeded {
+		p.lost(id)
+		p.s.wakeLines()
+	}
+	return true
+}
+
+func (p *presence) hasUsers() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.users > 0
+}
+
+// end takes the session away, so that what still names it is away at once.
+func (p *presence) end() {
+	p.mu.Lock()
+	id, lease := p.id, p.lease
+	p.id, p.running = "", false
+	p.mu.Unlock()
+	if id == "" || p.s.killed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.s.life), closeTimeout)
+	defer cancel()
+	if fail := p.s.pool.revoke(ctx, lease); fail != nil {
+		p.s.config.Logger.Debug("a session was left to its end", "error", fail)
+	}
+}
+
+// sighting is when another gateway's session was last seen to change.
+type sighting struct {
+	at  time.Time
+	mod int64
+}
+
+// others follows the sessions of the other gateways.
+type others struct {
+	s *Store
+
+	mu   sync.Mutex
+	seen map[string]sighting
+}
+
+func (o *others) watch(ctx context.Context) {
+	prefix := o.s.names.sessions()
+	for ctx.Err() == nil {
+		resp, fail := o.s.pool.read(ctx, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+		if fail != nil {
+			sleep(ctx, retryPause)
+			continue
+		}
+		o.mu.Lock()
+		clear(o.seen)
+		for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
+			o.seen[strings.TrimPrefix(string(kv.Key), prefix)] = sighting{time.Now(), kv.ModRevision}
+		}
+		o.mu.Unlock()
+		o.s.pool.follow(ctx, prefix, resp.Header.Revision+1, o.take, clientv3.WithPrefix())
+	}
+}
+
+func (o *others) take(evs []*clientv3.Event) {
+	gone := false
+	o.mu.Lock()
+	for _, ev := range evs {
+		id := strings.TrimPrefix(string(ev.Kv.Key), o.s.names.sessions())
+		if ev.Type == clientv3.EventTypeDelete {
+			delete(o.seen, id)
+			gone = true
+			continue
+		}
+		o.seen[id] = sighting{time.Now(), ev.Kv.ModRevision}
+	}
+	o.mu.Unlock()
+	if gone {
+		o.s.wakeLines()
+	}
+}
+
+// judge ends the sessions of gateways that have not been heard of.
+func (o *others) judge(ctx context.Context, s *Store) {
+	own, _ := s.presence.current()
+	o.mu.Lock()
+	silent := map[string]int64{}
+	for id, at := range o.seen {
+		if id != own && time.Since(at.at) > deadAfter {
+			silent[id] = at.mod
+		}
+	}
+	o.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, beatStall)
+	defer cancel()
+	for id, mod := range silent {
+		name := s.names.session(id)
+		resp, fail := s.pool.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(name), "=", mod)},
+			[]clientv3.Op{clientv3.OpDelete(name)})
+		if fail == nil && resp.Succeeded {
+			s.config.Logger.Info("a gateway is gone; its waiters no longer count", "session", id)
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package etcd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leased/contract"
+)
+
+// How many places change in one transaction, so that it stays below the 128
+// comparisons and operations that etcd takes. A place that is made takes two.
+const (
+	joinStep   = 20 // are made
+	leaveStep  = 90 // are left, and then at most mixStep if others are made or served
+	mixStep    = 20
+	skipStep   = 25 // are dropped because their turn has passed
+	settleStep = 12 // are dropped or marked because nobody is there
+)
+
+// queue has the places of a key, first come first: in the order of the revisions
+// that made them. Each is an etcd key of its own, so that those who come, go and
+// are served do not get in each other's way.
+type queue struct{ places []place }
+
+// place is a request id's place in the queue. What the waiter asked for stays with
+// the gateways at which it waits; a place is no more than its right to a turn.
+type place struct {
+	Version     int    `json:"v"`
+	Fingerprint []byte `json:"f"`
+	// At has the sessions of the gateways at which calls wait here. One that has
+	// ended does not count, so that a gateway that died leaves all its places at
+	// once. A place with none is away: it is skipped when its turn comes.
+	At []string `json:"at,omitempty"`
+	// Left is when it was last seen to be away, in microseconds; Keep how long it
+	// is kept then.
+	Left int64         `json:"left,omitempty"`
+	Keep time.Duration `json:"keep"`
+	// N orders places that were made in one transaction.
+	N int `json:"n,omitempty"`
+
+	scope       contract.Scope
+	create, mod int64 // revisions; 0 for a place that is not stored yet
+}
+
+// decodePlace reads a place; name is what its etcd key ends with.
+func decodePlace(name string, kv *mvccpb.KeyValue) (place, error) {
+	var p place
+	if err := json.Unmarshal(kv.Value, &p); err != nil || p.Version != recordVersion {
+		return p, corrupt(err, "a stored place of a queue cannot be read")
+	}
+	scope, err := base64.RawURLEncoding.DecodeString(name)
+	if err != nil || len(scope) != len(p.scope) {
+		return p, corrupt(err, "a stored place of a queue is of no attempt")
+	}
+	p.scope, p.create, p.mod = contract.Scope(scope), kv.CreateRevision, kv.ModRevision
+	return p, nil
+}
+
+// decodeQueue reads the places under a prefix.
+func decodeQueue(prefix string, kvs []*mvccpb.KeyValue) (*queue, error) {
+	q := &queue{}
+	for _, kv := range kvs {
+		p, err := decodePlace(strings.TrimPrefix(string(kv.Key), prefix), kv)
+		if err != nil {
+			return nil, err
+		}
+		q.places = append(q.places, p)
+	}
+	q.sort()
+	return q, nil
+}
+
+func (q *queue) sort() {
+	slices.SortStableFunc(q.places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.create, b.create), cmp.Compare(a.N, b.N))
+	})
+}
+
+// clone returns a copy to be changed.
+func (q *queue) clone() *queue {
+	c := &queue{places: slices.Clone(q.places)}
+	for i := range c.places {
+		c.places[i].At = slices.Clone(c.places[i].At)
+	}
+	return c
+}
+
+// present reports whether somebody waits at the place.
+func (p *place) present(sessions map[string]bool) bool {
+	return slices.ContainsFunc(p.At, func(id string) bool { return sessions[id] })
+}
+
+func (p *place) same(o *place) bool { return p.Left == o.Left && slices.Equal(p.At, o.At) }
+
+// place returns the scope's place, or nil.
+func (q *queue) place(scope contract.Scope) *place {
+	for i := range q.places {
+		if q.places[i].scope == scope {
+			return &q.places[i]
+		}
+	}
+	return nil
+}
+
+// first returns the index of the first place where somebody waits, or -1.
+func (q *queue) first(sessions map[string]bool) int {
+	return slices.IndexFunc(q.places, func(p place) bool { return p.present(sessions) })
+}
+
+// certain tells whether those before the first one present are away for sure: a
+// session that is not known may have begun since the sessions were read.
+func (q *queue) certain(sessions map[string]bool) bool {
+	for i := range q.places {
+		p := &q.places[i]
+		if p.present(sessions) {
+			return true
+		}
+		if len(p.At) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// seenBy counts those who would be served, and those of them who come before the
+// scope's own place, if it has one.
+func (q *queue) seenBy(scope contract.Scope, sessions map[string]bool) contract.Queue {
+	var seen contract.Queue
+	for i := range q.places {
+		p := &q.places[i]
+		if p.scope == scope {
+			seen.Position = seen.Length + 1
+		}
+		if p.present(sessions) {
+			seen.Length++
+		}
+	}
+	return seen
+}
+
+// settle drops places that were kept long enough and notes when others were found
+// away, a step of them at a time.
+func (q *queue) settle(sessions map[string]bool, now int64) {
+	n := 0
+	q.places = slices.DeleteFunc(q.places, func(p place) bool {
+		old := p.Left != 0 && !p.present(sessions) && time.Duration(now-p.Left)*time.Microsecond > p.Keep && n < settleStep
+		if old {
+			n++
+		}
+		return old
+	})
+	for i := range q.places {
+		p := &q.places[i]
+		if len(p.At) == 0 || n >= settleStep {
+			continue
+		}
+		was := len(p.At)
+		if p.At = slices.DeleteFunc(p.At, func(id string) bool { return !sessions[id] }); len(p.At) < was {
+			n++
+		}
+		if len(p.At) == 0 {
+			p.Left = now
+		}
+	}
+}
+
+// room makes room for one more place and reports whether there is. Only those
+// present count against the limit, but the places of a key are no more than it:
+// the one that is away longest is lost to a newcomer.
+func (q *queue) room(limit int, sessions map[string]bool) bool {
+	if limit == 0 || len(q.places) < limit {
+		return true
+	}
+	longest := -1
+	for i := range q.places {
+		p := &q.places[i]
+		if !p.present(sessions) && (longest < 0 || p.Left < q.places[longest].Left) {
+			longest = i
+		}
+	}
+	if longest < 0 {
+		return false
+	}
+	q.places = slices.Delete(q.places, longest, longest+1)
+	return true
+}
+
+// detach takes a session away from a place.
+func (p *place) detach(session string) {
+	p.At = slices.DeleteFunc(p.At, func(id string) bool { return id == session })
+	if len(p.At) == 0 && p.Left == 0 {
+		p.Left = now()
+	}
+}
+
+// without returns the queue as it is once the scope was served: those before it
+// who were away have lost their places.
+func (q *queue) without(scope contract.Scope) *queue {
+	c := q.clone()
+	for i := range c.places {
+		if c.places[i].scope == scope {
+			c.places = c.places[i+1:]
+			return c
+		}
+	}
+	c.places = nil // it had none, and is served because nobody is there
+	return c
+}
+
+// queueChange is what a transaction does to a place.
+type queueChange struct {
+	place place
+	drop  bool
+}
+
+// changes tells how to make q of the queue that was read.
+func (q *queue) changes(was *queue) []queueChange {
+	var out []queueChange
+	for i := range q.places {
+		if old := was.place(q.places[i].scope); old == nil || !old.same(&q.places[i]) {
+			p := q.places[i]
+			if old == nil {
+				p.N = len(out)
+			}
+			out = append(out, queueChange{place: p})
+		}
+	}
+	for i := range was.places {
+		if q.place(was.places[i].scope) == nil {
+			out = append(out, queueChange{place: was.places[i], drop: true})
+		}
+	}
+	return out
+}
+
+// putPlaces returns the operations of changes, and compares that nobody else has
+// changed those places.
+func (s *Store) putPlaces(ctx context.Context, ref keyRef, changes []queueChange) ([]clientv3.Cmp, []clientv3.Op, *failure) {
+	if len(changes) == 0 {
+		return nil, nil, nil
+	}
+	lease, fail := s.buckets.lease(ctx, queueLife)
+	if fail != nil {
+		return nil, nil, fail
+	}
+	var cmps []clientv3.Cmp
+	var ops []clientv3.Op
+	for i := range changes {
+		p := &changes[i].place
+		name := s.names.place(ref, p.scope)
+		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(name), "=", p.mod))
+		if changes[i].drop {
+			ops = append(ops, clientv3.OpDelete(name))
+		} else {
+			ops = append(ops, clientv3.OpPut(name, encode(p), clientv3.WithLease(lease)))
+		}
+	}
+	return cmps, ops, nil
+}
+
+// apply notes changes that were written at a revision.
+func (q *queue) apply(changes []queueChange, rev int64) {
+	for i := range changes {
+		p := changes[i].place
+		if p.create == 0 {
+			p.create = rev
+		}
+		p.mod = rev
+		q.put(p, changes[i].drop)
+	}
+}
+
+// put notes a place as it was written, unless it is known as it was later.
+func (q *queue) put(p place, drop bool) {
+	at := slices.IndexFunc(q.places, func(o place) bool { return o.scope == p.scope })
+	switch {
+	case at >= 0 && q.places[at].mod > p.mod:
+	case at >= 0 && drop:
+		q.places = slices.Delete(slices.Clone(q.places), at, at+1)
+	case at >= 0:
+		q.places = slices.Clone(q.places)
+		q.places[at] = p
+	case !drop:
+		q.places = append(slices.Clone(q.places), p)
+		q.sort()
+	}
+}
+
+// equalPrint reports whether the place was made by the same request.
+func (p *place) equalPrint(f contract.Fingerprint) bool { return bytes.Equal(p.Fingerprint, f[:]) }

@@ -1,0 +1,236 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"leased/contract"
+)
+
+// wait acquires a key that others hold or have a right to. Whatever ends the
+// wait, the line is told and answers: a call that is not told a grant has none.
+func (s *Store) wait(ctx context.Context, a *attempt) (contract.Result, error) {
+	if ctx.Err() != nil {
+		return contract.Result{}, contract.NotSubmitted(ctx)
+	}
+	w := &waiter{ch: make(chan told, 1)}
+	l := s.line(a, w)
+	if l == nil {
+		return contract.Result{}, errClosed()
+	}
+	over := time.NewTimer(a.req.Wait)
+	defer over.Stop()
+	closing := false
+	select {
+	case m := <-w.ch:
+		return s.take(ctx, a, m, isGone(ctx))
+	case <-over.C:
+	case <-ctx.Done():
+	case <-s.closing:
+		closing = true
+	}
+	limit := time.Now().Add(leaveTimeout)
+	gone := closing || isGone(ctx)
+	l.leave(w, gone, limit)
+	patience := time.NewTimer(time.Until(limit))
+	defer patience.Stop()
+	select {
+	case m := <-w.ch:
+		res, err := s.take(ctx, a, m, gone)
+		if closing && err == nil && res.Outcome == contract.OutcomeConflict {
+			return contract.Result{}, errClosed()
+		}
+		return res, err
+	case <-patience.C:
+		return s.abandon(ctx, l, a, w, closing)
+	}
+}
+
+// abandon answers a call whose leaving etcd did not confirm in time. If no grant
+// is on its way to it none will be: the line knows it no longer.
+func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, closing bool) (contract.Result, error) {
+	l.mu.Lock()
+	sp := l.waiting[a.scope]
+	mine := sp != nil && slices.Contains(sp.calls, w)
+	if mine && !sp.pending {
+		sp.calls = slices.DeleteFunc(sp.calls, func(c *waiter) bool { return c == w })
+		holder, t := l.holder, now()
+		l.mu.Unlock()
+		switch {
+		case closing:
+			return contract.Result{}, errClosed()
+		case holder == nil:
+			return contract.Result{}, contract.Lost(ctx)
+		}
+		return contract.Result{Outcome: contract.OutcomeConflict, Lease: holder.lease(l.ref.ns, t)}, nil
+	}
+	l.mu.Unlock()
+	select {
+	case m := <-w.ch: // the answer came with the last moment
+		return s.take(ctx, a, m, closing || isGone(ctx))
+	default:
+	}
+	// The line sees to it that a grant which comes yet is given back.
+	go func() {
+		m := <-w.ch
+		_, _ = s.take(context.WithoutCancel(ctx), a, m, true)
+	}()
+	return contract.Result{}, contract.Lost(ctx)
+}
+
+// isGone tells that nobody waits for the answer any more. A deadline that passed
+// is no such sign: whoever set it still listens.
+func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+// take answers a call with what it was told. A grant that nobody is there to
+// take is given back.
+func (s *Store) take(ctx context.Context, a *attempt, m told, gone bool) (contract.Result, error) {
+	if m.share == nil {
+		return m.res, m.err
+	}
+	last := m.share.take(gone)
+	switch {
+	case !gone:
+		return m.res, m.err
+	case !last:
+		return contract.Result{}, contract.Lost(ctx) // a copy may take it
+	}
+	undo, cancel := context.WithTimeout(s.life, lineTimeout)
+	type undone struct {
+		ok  bool
+		err error
+	}
+	done := make(chan undone, 1)
+	if !s.start(func() {
+		defer cancel()
+		ok, err := s.undo(undo, a, m.share)
+		done <- undone{ok, err}
+	}) {
+		cancel()
+		return contract.Result{}, contract.Lost(ctx)
+	}
+	patience := time.NewTimer(leaveTimeout)
+	defer patience.Stop()
+	select {
+	case u := <-done:
+		switch {
+		case u.err != nil:
+			return contract.Result{}, writeError(ctx, u.err, true)
+		case !u.ok:
+			return contract.Result{}, contract.Lost(ctx) // somebody asked again, and has it
+		}
+		return contract.Result{Outcome: contract.OutcomeConflict}, nil
+	case <-patience.C:
+		return contract.Result{}, contract.Lost(ctx)
+	}
+}
+
+// setPending notes that a grant for the spot is on its way, or no longer. It
+// reports whether anybody is there to take one.
+func (l *line) setPending(sp *spot, pending bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sp.pending = pending && len(sp.calls) > 0
+	return sp.pending
+}
+
+// deliver answers the spots that have an answer, with all of their calls, and
+// the calls that leave, with a conflict.
+func (t *turn) deliver(sessions map[string]bool, holder *record) {
+	l := t.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range t.answers {
+		l.answer(a.sp, a.msg)
+	}
+	for _, lo := range t.locals {
+		if l.waiting[lo.a.scope] != lo.sp {
+			continue
+		}
+		res := contract.Result{Outcome: contract.OutcomeConflict, Queue: t.q.seenBy(lo.a.scope, sessions)}
+		for _, w := range lo.leavers {
+			msg := told{res: res}
+			switch {
+			case holder != nil:
+				msg.res.Lease = holder.lease(l.ref.ns, now())
+			case !w.gone:
+				// The key goes from one to the next, and who that is was not seen in time.
+				msg = told{err: contract.Errorf(contract.CodeOutcomeUnknown, nil,
+					"the wait ended while the key was passed on; repeat it with the same request id")}
+			}
+			w.ch <- msg
+		}
+		lo.sp.calls = slices.DeleteFunc(lo.sp.calls, func(w *waiter) bool { return slices.Contains(lo.leavers, w) })
+		switch {
+		case len(lo.sp.calls) > 0:
+		case !lo.out:
+			l.poke() // all have gone meanwhile; the place is left next
+		default:
+			// A grant of which the outcome is not known cannot come any more: the
+			// queue that it compared has changed.
+			l.drop(lo.sp)
+		}
+	}
+}
+
+// answer tells all calls at a spot, of which one did the work. The caller holds
+// the lock.
+func (l *line) answer(sp *spot, msg told) {
+	if l.waiting[sp.a.scope] != sp {
+		return
+	}
+	l.drop(sp)
+	if msg.share != nil {
+		msg.share.calls = len(sp.calls)
+		if len(sp.calls) == 0 {
+			l.giveBack(sp.a, msg.share)
+		}
+	}
+	for i, w := range sp.calls {
+		msg := msg
+		if msg.share != nil {
+			msg.res.Replayed = i > 0
+		}
+		if msg.res.Lease != nil {
+			lease := msg.res.Lease.Clone()
+			msg.res.Lease = &lease
+		}
+		w.ch <- msg
+	}
+}
+
+// giveBack undoes a grant whose calls have all gone while it was on its way.
+func (l *line) giveBack(a *attempt, g *share) {
+	l.s.start(func() {
+		ctx, cancel := context.WithTimeout(l.s.life, lineTimeout)
+		defer cancel()
+		if _, err := l.s.undo(ctx, a, g); err != nil {
+			l.s.config.Logger.Warn("a grant that nobody took is left to its TTL", "error", err)
+		}
+	})
+}
+
+// turnAway answers spots that etcd refuses a place, all of the line's if none
+// are named: one that is full or permits nothing will not have changed its mind
+// by the end of a wait.
+func (l *line) turnAway(err error, spots []*spot) {
+	fail, ok := errors.AsType[*failure](err)
+	if !ok || fail.unknown() || fail.elsewhere() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, scope := range slices.Clone(l.order) {
+		if sp := l.waiting[scope]; !sp.pending && (spots == nil || slices.Contains(spots, sp)) {
+			l.answer(sp, told{err: refusal(fail)})
+		}
+	}
+}
+
+// drop takes a spot out of the line. The caller holds the lock.
+func (l *line) drop(sp *spot) {
+	delete(l.waiting, sp.a.scope)
+	l.order = slices.DeleteFunc(l.order, func(s contract.Scope) bool { return s == sp.a.scope })
+}

@@ -1,0 +1,201 @@
+package etcd
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leased/contract"
+)
+
+// streamBuffer is how many events a reader can fall behind.
+const streamBuffer = 4096
+
+// Watch implements contract.Store. Whoever changes a lease writes the head of its
+// key in the same step, so that etcd's own watch is the stream of events.
+func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.Stream, error) {
+	ctx, end, err := s.begin(ctx, r.Validate)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	rev, sub, ok := int64(0), 0, true
+	if r.After != "" {
+		rev, sub, ok = parseEventID(r.After)
+	}
+	if !ok {
+		return nil, contract.Invalid("after", "is not the id of an event")
+	}
+	resp, fail := s.pool.read(ctx, clientv3.OpGet(s.names.probe(), clientv3.WithCountOnly()))
+	if fail != nil {
+		return nil, errorOf(ctx, fail, false)
+	}
+	st := &stream{s: s, request: *r, more: make(chan struct{}, 1), closed: make(chan struct{})}
+	switch {
+	case rev > resp.Header.Revision:
+		return nil, contract.Invalid("after", "is not the id of an event")
+	case rev == 0:
+		st.rev, st.sub = resp.Header.Revision+1, -1
+	default:
+		st.rev, st.sub = rev, sub
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, errClosed()
+	}
+	s.streams[st] = struct{}{}
+	s.mu.Unlock()
+	if !s.start(st.run) {
+		return nil, errClosed()
+	}
+	return st, nil
+}
+
+// stream is a running Watch.
+type stream struct {
+	s       *Store
+	request contract.WatchRequest
+	more    chan struct{} // has one when there is something to read
+	closed  chan struct{}
+	once    sync.Once
+
+	// Of the goroutine that follows etcd: the event that was taken last.
+	rev int64
+	sub int
+
+	mu     sync.Mutex
+	events []contract.Event
+	lost   string // id of the newest event that was dropped, if any were
+}
+
+// run follows etcd until the stream ends.
+func (st *stream) run() {
+	ctx, cancel := context.WithCancel(st.s.life)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-st.closed:
+			cancel()
+		case <-stop:
+		}
+	}()
+	for ctx.Err() == nil {
+		compacted := st.s.pool.follow(ctx, st.s.names.keys(st.request.Namespace), st.rev, st.take, clientv3.WithPrefix())
+		if compacted == 0 {
+			continue
+		}
+		// What was before is gone from etcd. Its last revision is where a reader
+		// can go on.
+		st.rev, st.sub = compacted-1, 0xffff
+		st.drop(eventID(st.rev, st.sub))
+		st.rev, st.sub = compacted, -1
+	}
+}
+
+// take puts the events of what etcd told into the buffer.
+func (st *stream) take(evs []*clientv3.Event) {
+	for _, ev := range evs {
+		ns, id, part, ok := st.s.names.splitKey(string(ev.Kv.Key))
+		if !ok || part != partHead || ev.Type != clientv3.EventTypePut {
+			continue
+		}
+		rec, err := decodeRecord(ev.Kv.Value, ev.Kv.ModRevision, id)
+		if err != nil {
+			st.s.config.Logger.Error("an event cannot be read", "key_id", id.String(), "error", err)
+			st.drop(eventID(ev.Kv.ModRevision, 0))
+			continue
+		}
+		for sub, e := range lastEvents(ns, rec) {
+			if rec.rev < st.rev || rec.rev == st.rev && sub <= st.sub {
+				continue
+			}
+			st.rev, st.sub = rec.rev, sub
+			if selects(&st.request, &e) {
+				st.push(e)
+			}
+		}
+	}
+}
+
+func selects(r *contract.WatchRequest, ev *contract.Event) bool {
+	return (r.Owner == "" || r.Owner == ev.Owner) &&
+		(r.Instance == "" || r.Instance == ev.Instance) &&
+		(r.LeaseID.IsZero() || r.LeaseID == ev.LeaseID) &&
+		(r.KeyID.IsZero() || r.KeyID == ev.KeyID)
+}
+
+func (st *stream) push(ev contract.Event) {
+	st.mu.Lock()
+	if len(st.events) >= streamBuffer {
+		st.lost, st.events = st.events[len(st.events)-1].ID, nil
+	}
+	st.events = append(st.events, ev)
+	st.mu.Unlock()
+	st.signal()
+}
+
+// drop notes that events up to the id cannot be shown.
+func (st *stream) drop(id string) {
+	st.mu.Lock()
+	st.lost, st.events = id, nil
+	st.mu.Unlock()
+	st.signal()
+}
+
+func (st *stream) signal() {
+	select {
+	case st.more <- struct{}{}:
+	default:
+	}
+}
+
+// Next implements contract.Stream.
+func (st *stream) Next(ctx context.Context) (contract.Event, error) {
+	for {
+		select {
+		case <-st.closed:
+			return contract.Event{}, contract.Errorf(contract.CodeClosed, nil, "the stream is closed")
+		default:
+		}
+		if ev, ok := st.pop(); ok {
+			return ev, nil
+		}
+		select {
+		case <-st.more:
+		case <-st.closed:
+		case <-ctx.Done():
+			return contract.Event{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "no event before the deadline")
+		}
+	}
+}
+
+func (st *stream) pop() (contract.Event, bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.lost != "" {
+		gap := contract.Event{ID: st.lost, At: time.Now().UTC(), Kind: contract.EventGap, Namespace: st.request.Namespace}
+		st.lost = ""
+		return gap, true
+	}
+	if len(st.events) == 0 {
+		return contract.Event{}, false
+	}
+	ev := st.events[0]
+	st.events = st.events[1:]
+	return ev, true
+}
+
+// Close implements contract.Stream.
+func (st *stream) Close() {
+	st.end()
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	delete(st.s.streams, st)
+}
+
+func (st *stream) end() { st.once.Do(func() { close(st.closed) }) }

@@ -1,0 +1,196 @@
+package valkey
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"leased/contract"
+)
+
+// How an acquire takes a held key.
+const (
+	modeNow   = "0" // answer at once
+	modeWait  = "1" // take a place in the queue
+	modeFinal = "2" // the wait is over: take the key if it is free, leave the place if not
+)
+
+const (
+	argMode   = 10
+	argNumber = 13
+)
+
+// attempt is an acquire as the script wants it. It keeps nothing of the
+// request.
+type attempt struct {
+	room  *room
+	scope contract.Scope
+	key   contract.KeyID
+	by    cause
+	args  []string // without mode and number, see with
+}
+
+func (s *Store) attempt(r *contract.AcquireRequest, room *room) *attempt {
+	a := &attempt{
+		room: room, scope: r.Scope(), key: r.Key.ID(),
+		by: cause{principal: r.Owner, requestID: r.RequestID, traceID: r.TraceID, reason: undoneReason},
+	}
+	mark := r.Fingerprint()
+	// The nonce names the lease should this be granted; it may be used again for
+	// the same attempt.
+	var nonce [16]byte
+	_, _ = rand.Read(nonce[:]) // never fails, see its documentation
+	maxLife := grantable(r.MaxLifetime)
+	a.args = []string{
+		a.key.String(), string(a.scope[:]), string(mark[:]), string(head(a.key, nonce, holderTag(r.Owner, r.Instance))),
+		string(fixed(r, maxLife)), num(min(grantable(r.TTL), maxLife)),
+		kept(r.Retention.History), num(r.Retention.HistoryPerKey), kept(r.Retention.Idempotency),
+		num(r.Limits.LeasesPerOwner), modeNow, num(r.Limits.WaitersPerKey), s.gateway, "0", num(heartbeatLife.Milliseconds()), a.by.encode(),
+	}
+	return a
+}
+
+// with returns the script's arguments for a mode and the attachment's number.
+func (a *attempt) with(mode string, n uint64) []string {
+	args := append([]string(nil), a.args...)
+	args[argMode], args[argNumber] = mode, strconv.FormatUint(n, 10)
+	return args
+}
+
+// Acquire implements contract.Store.
+func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
+	ctx, room, end, err := s.begin(ctx, r.Namespace, r.Validate)
+	if err != nil {
+		return contract.Result{}, err
+	}
+	defer end()
+	a := s.attempt(r, room)
+	if r.Wait > 0 {
+		return s.acquireWaiting(ctx, a, r.Wait)
+	}
+	rep, err := s.try(ctx, a, a.args)
+	if err != nil {
+		return contract.Result{}, err
+	}
+	return s.acquired(room, rep)
+}
+
+// try runs the acquire script once, unless nothing may be granted.
+func (s *Store) try(ctx context.Context, a *attempt, args []string) (*reply, error) {
+	if _, err := s.link.get(ctx); err != nil {
+		return nil, err
+	}
+	if st := s.link.state.Load(); st.refuse != "" || st.forbid != "" {
+		return nil, unavailable(nil, cmp.Or(st.forbid, st.refuse))
+	}
+	if s.cfg.ReplicaAcks > 0 {
+		return s.tryAcknowledged(ctx, a, args)
+	}
+	return s.exec(ctx, a.room, s.scripts.acquire, args...)
+}
+
+// acquired is the answer of the acquire script, but for parked.
+func (s *Store) acquired(r *room, a *reply) (contract.Result, error) {
+	switch a.code {
+	case "reused":
+		return reused(), nil
+	case "quota":
+		return contract.Result{Outcome: contract.OutcomeQuotaExceeded, Limit: a.text(0)}, nil
+	case "exhausted":
+		return contract.Result{}, contract.Errorf(contract.CodeInternal, nil, "the namespace has no fencing token left")
+	case "conflict":
+		l, err := s.lease(r, a.text(0), a.now)
+		if err != nil {
+			return contract.Result{}, err
+		}
+		q := contract.Queue{Length: int(a.number(1)), Position: int(a.number(2))}
+		return contract.Result{Outcome: contract.OutcomeConflict, Lease: l, Queue: q}, nil
+	case "acquired":
+		v, err := parseRecord(r.namespace, a.text(0), false)
+		if err != nil {
+			return contract.Result{}, contract.Errorf(contract.CodeInternal, err, "a stored record is corrupt")
+		}
+		res := contract.Result{Outcome: contract.OutcomeAcquired, Lease: v.view(a.now), Replayed: a.number(1) == 1}
+		if v.lease.State != contract.StateActive {
+			res.Outcome = contract.EndedOutcome(v.lease.State)
+		} else {
+			r.due(v.expires, a.now)
+		}
+		return res, nil
+	}
+	return contract.Result{}, unexpected(a)
+}
+
+// undoneReason stands in the record of a lease that was granted to a caller who
+// had gone by then, or that the replicas did not confirm.
+const undoneReason = "undone: nobody was there to take the grant"
+
+// undo takes a grant back, on a context of its own. It answers the conflict that
+// the caller is owed, or the grant when somebody knows of it already.
+func (s *Store) undo(ctx context.Context, a *attempt, id contract.LeaseID) (contract.Result, error) {
+	rep, err := s.exec(ctx, a.room, s.scripts.undo, a.key.String(), string(a.scope[:]), string(id[16:]), a.by.encode())
+	if err != nil {
+		return contract.Result{}, err
+	}
+	return s.acquired(a.room, rep)
+}
+
+// undoTimeout bounds the undoing of a grant that the replicas did not confirm.
+const undoTimeout = 2 * time.Second
+
+// tryAcknowledged grants only what enough replicas confirm. WAIT speaks of what
+// its own connection wrote, so the two share one.
+func (s *Store) tryAcknowledged(ctx context.Context, a *attempt, args []string) (*reply, error) {
+	acks := make(chan error, 1)
+	msg, err := s.link.do(ctx, func(ctx context.Context, c valkey.Client) valkey.ValkeyResult {
+		d, release := c.Dedicate()
+		defer release()
+		res := s.scripts.acquire.lua.Exec(ctx, dedicated{c, d}, a.room.keys, args)
+		if res.Error() != nil {
+			acks <- nil
+			return res
+		}
+		n, err := d.Do(ctx, d.B().Wait().Numreplicas(int64(s.cfg.ReplicaAcks)).Timeout(s.cfg.ReplicaTimeout.Milliseconds()).Build()).AsInt64()
+		if err == nil && n < int64(s.cfg.ReplicaAcks) {
+			err = fmt.Errorf("%d of %d replicas confirmed", n, s.cfg.ReplicaAcks)
+		}
+		acks <- err
+		return res
+	})
+	if err != nil {
+		return nil, s.link.rules.of(ctx, err, false)
+	}
+	rep, err := s.parse(a.room, s.scripts.acquire, msg)
+	if err != nil || rep.code != "acquired" || rep.number(1) == 1 {
+		return rep, err
+	}
+	short := <-acks
+	if short == nil {
+		return rep, nil
+	}
+	res, err := s.acquired(a.room, rep)
+	if err != nil {
+		return nil, err
+	}
+	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if back, err := s.undo(undoing, a, res.Lease.ID); err != nil || back.Outcome == contract.OutcomeAcquired {
+		return nil, contract.Errorf(contract.CodeOutcomeUnknown, short, "the replicas did not confirm the grant and it could not be undone")
+	}
+	return nil, unavailable(short, "the replicas did not confirm the grant; it was undone")
+}
+
+// dedicated is a client whose commands all go over one connection.
+type dedicated struct {
+	valkey.Client
+	one valkey.DedicatedClient
+}
+
+func (d dedicated) Do(ctx context.Context, cmd valkey.Completed) valkey.ValkeyResult {
+	return d.one.Do(ctx, cmd)
+}

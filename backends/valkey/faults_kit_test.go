@@ -1,0 +1,201 @@
+package valkey_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"leased/backends/valkey"
+	"leased/contract"
+	"leased/test/proc"
+)
+
+// recoverWithin is how soon after a server's return calls must be served.
+const recoverWithin = 2 * time.Second
+
+// bench is a store on a server of its own.
+type bench struct {
+	*testing.T
+	store  *valkey.Store
+	server *proc.Valkey
+	ids    atomic.Int64
+}
+
+func newBench(t *testing.T, options ...string) *bench {
+	t.Helper()
+	v := proc.StartValkey(t, options...)
+	return on(t, v, valkey.Config{Addresses: []string{v.Addr}})
+}
+
+func on(t *testing.T, v *proc.Valkey, cfg valkey.Config) *bench {
+	t.Helper()
+	b := &bench{T: t, store: open(t, cfg), server: v}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := b.store.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return b
+}
+
+func (b *bench) acquireOf(key string) *contract.AcquireRequest {
+	return acquireOf(key, b.ids.Add(1))
+}
+
+func (b *bench) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	b.Cleanup(cancel)
+	return ctx
+}
+
+// grant acquires a key that must be free.
+func (b *bench) grant(key string) *contract.Lease {
+	b.Helper()
+	res, err := b.store.Acquire(b.within(5*time.Second), b.acquireOf(key))
+	if err != nil || res.Outcome != contract.OutcomeAcquired {
+		b.Fatalf("acquire %s: got %v, error %v, want acquired", key, res.Outcome, err)
+	}
+	return res.Lease
+}
+
+// calls are all operations on a held lease, by name; whether they change
+// anything is in the name of the map.
+type calls map[string]func(ctx context.Context) error
+
+func (b *bench) mutations(held *contract.Lease) calls {
+	return calls{
+		"acquire": func(ctx context.Context) error {
+			_, err := b.store.Acquire(ctx, b.acquireOf(fmt.Sprint("free-", b.ids.Add(1))))
+			return err
+		},
+		"wait": func(ctx context.Context) error {
+			r := b.acquireOf(held.Key.Target.ID)
+			r.Wait = time.Minute
+			_, err := b.store.Acquire(ctx, r)
+			return err
+		},
+		"renew": func(ctx context.Context) error {
+			_, err := b.store.Renew(ctx, b.renewOf(held))
+			return err
+		},
+		"bulk": func(ctx context.Context) error {
+			r := b.renewOf(held)
+			_, err := b.store.RenewBulk(ctx, &contract.RenewBulkRequest{
+				Namespace: r.Namespace, RequestID: r.RequestID, Owner: r.Owner, Instance: r.Instance,
+				Leases: []contract.RenewItem{{LeaseID: r.LeaseID, Token: r.Token}}, Retention: r.Retention,
+			})
+			return err
+		},
+		"release": func(ctx context.Context) error {
+			_, err := b.store.Release(ctx, releaseOf(held, b.ids.Add(1)))
+			return err
+		},
+		"revoke": func(ctx context.Context) error {
+			_, err := b.store.Revoke(ctx, &contract.RevokeRequest{
+				Namespace: held.Namespace, RequestID: fmt.Sprint("revoke-", b.ids.Add(1)), Principal: "root", LeaseID: held.ID,
+				Mode: contract.RevokeRight, Reason: "why not", Retention: releaseOf(held, 0).Retention,
+			})
+			return err
+		},
+		"floor": func(ctx context.Context) error {
+			return b.store.RaiseFloor(ctx, &contract.RaiseFloorRequest{Namespace: held.Namespace, Above: 1})
+		},
+	}
+}
+
+func (b *bench) renewOf(l *contract.Lease) *contract.RenewRequest {
+	return &contract.RenewRequest{
+		Namespace: l.Namespace, RequestID: fmt.Sprint("renew-", b.ids.Add(1)), Owner: l.Owner, Instance: l.Instance,
+		LeaseID: l.ID, Token: l.Token, Retention: releaseOf(l, 0).Retention,
+	}
+}
+
+func (b *bench) reads(held *contract.Lease) calls {
+	ns := held.Namespace
+	return calls{
+		"check": func(ctx context.Context) error {
+			_, err := b.store.Check(ctx, &contract.CheckRequest{Namespace: ns, KeyID: held.KeyID, Token: held.Token})
+			return err
+		},
+		"get": func(ctx context.Context) error {
+			_, err := b.store.Get(ctx, &contract.GetRequest{Namespace: ns, LeaseID: held.ID})
+			return err
+		},
+		"get key": func(ctx context.Context) error {
+			_, err := b.store.GetKey(ctx, &contract.GetKeyRequest{Namespace: ns, KeyID: held.KeyID})
+			return err
+		},
+		"list": func(ctx context.Context) error {
+			_, err := b.store.List(ctx, &contract.ListRequest{Namespace: ns})
+			return err
+		},
+		"history": func(ctx context.Context) error {
+			_, err := b.store.History(ctx, &contract.HistoryRequest{Namespace: ns, KeyID: held.KeyID})
+			return err
+		},
+		"watch": func(ctx context.Context) error {
+			st, err := b.store.Watch(ctx, &contract.WatchRequest{Namespace: ns})
+			if err == nil {
+				st.Close()
+			}
+			return err
+		},
+	}
+}
+
+// expect runs each call with a deadline and wants the code of its error, 0 for
+// none, and an answer in time.
+func (b *bench) expect(situation string, cs calls, limit time.Duration, want contract.Code) {
+	b.Helper()
+	for name, call := range cs {
+		began := time.Now()
+		err := call(b.within(limit))
+		took := time.Since(began)
+		if got := contract.CodeOf(err); got != want {
+			b.Errorf("%s, %s: got %v (%v), want %v", situation, name, got, err, want)
+		}
+		// The machine is shared: only what no stall explains is an error.
+		if took > limit+contract.AnswerSlack+300*time.Millisecond {
+			b.Errorf("%s, %s: answered after %v with a deadline of %v", situation, name, took, limit)
+		}
+		var e *contract.Error
+		if err != nil && !errors.As(err, &e) {
+			b.Errorf("%s, %s: got a %T", situation, name, err)
+		}
+	}
+}
+
+func (b *bench) health() contract.Health {
+	b.Helper()
+	h, err := b.store.Health(b.within(2*time.Second), &contract.HealthRequest{Namespace: "bench"})
+	if err != nil {
+		b.Fatalf("health: %v", err)
+	}
+	return h
+}
+
+// eventually waits until ok.
+func (b *bench) eventually(what string, limit time.Duration, ok func() bool) {
+	b.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > limit {
+			b.Fatalf("after %v still not: %s", limit, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// serves wants the store to serve again in time.
+func (b *bench) serves() {
+	b.Helper()
+	b.eventually("a key can be acquired", recoverWithin, func() bool {
+		res, err := b.store.Acquire(b.within(time.Second), b.acquireOf(fmt.Sprint("again-", b.ids.Add(1))))
+		return err == nil && res.Outcome == contract.OutcomeAcquired
+	})
+}

@@ -1,0 +1,307 @@
+package valkey_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"leased/backends/valkey"
+	"leased/contract"
+	"leased/test/proc"
+)
+
+func TestFaults_ServerDown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, durable()...)
+	held := b.grant("held")
+	b.server.Kill()
+	refused := 0 // in a row: there are several connections, each of which has to notice
+	b.eventually("the connections are known to be gone", 5*time.Second, func() bool {
+		err := b.reads(held)["get"](b.within(time.Second))
+		if err != nil && strings.Contains(err.Error(), "connection refused") {
+			refused++
+		} else {
+			refused = 0
+		}
+		return refused == 30
+	})
+	b.expect("server down", b.mutations(held), time.Second, contract.CodeUnavailable)
+	b.expect("server down", b.reads(held), time.Second, contract.CodeUnavailable)
+	if h := b.health(); h.Ready || h.Detail == "" {
+		t.Errorf("health of a store whose server is down: %+v", h)
+	}
+	b.server.Start(t)
+	b.serves()
+	b.expect("server back", b.reads(held), 2*time.Second, 0)
+}
+
+func TestFaults_NeverUp(t *testing.T) {
+	t.Parallel()
+	v := proc.StartValkey(t)
+	v.Kill()
+	b := on(t, v, valkey.Config{Addresses: []string{v.Addr}})
+	_, err := b.store.Acquire(b.within(time.Second), b.acquireOf("key"))
+	if contract.CodeOf(err) != contract.CodeUnavailable {
+		t.Errorf("acquire before there was a server: got %v, want unavailable", err)
+	}
+	v.Start(t)
+	b.serves()
+}
+
+func TestFaults_Paused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	held := b.grant("held")
+	b.server.Pause()
+	reads := b.reads(held)
+	mutations := b.mutations(held)
+	retry := b.acquireOf("late")
+	const limit = 300 * time.Millisecond
+	_, err := b.store.Acquire(b.within(limit), retry)
+	if contract.CodeOf(err) != contract.CodeOutcomeUnknown {
+		t.Errorf("acquire while the server is paused: got %v, want outcome_unknown", err)
+	}
+	b.expect("paused", reads, limit, contract.CodeTimeout)
+	b.expect("paused", mutations, limit, contract.CodeOutcomeUnknown)
+	b.server.Resume()
+	b.serves()
+	res, err := b.store.Acquire(b.within(5*time.Second), retry)
+	if err != nil || res.Outcome != contract.OutcomeAcquired {
+		t.Errorf("the same request id after the pause: got %v, error %v, want acquired", res.Outcome, err)
+	}
+}
+
+func TestFaults_KilledDuringCall(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, durable()...)
+	held := b.grant("held")
+	for name, call := range b.mutations(held) {
+		if name == "wait" {
+			continue // it tries again until its wait is over
+		}
+		for range 30 { // so that every connection is there
+			_ = b.reads(held)["get"](b.within(time.Second))
+		}
+		b.server.Pause()
+		done := make(chan error, 1)
+		go func() { done <- call(b.within(5 * time.Second)) }()
+		time.Sleep(50 * time.Millisecond) // long enough to be sent; either way it must be told
+		b.server.Kill()
+		if err := <-done; contract.CodeOf(err) != contract.CodeOutcomeUnknown {
+			t.Errorf("%s, server killed: got %v, want outcome_unknown", name, err)
+		}
+		b.server.Start(t)
+		b.serves()
+	}
+}
+
+func TestFaults_Loading(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "appendonly", "no")
+	held := b.grant("held")
+	for i := range 40 {
+		b.grant(fmt.Sprint("more-", i))
+	}
+	b.server.Do(t, "SAVE")
+	b.server.Kill()
+	slow := proc.StartValkey(t)
+	slow.Kill()
+	data, err := os.ReadFile(filepath.Join(b.server.Dir, "dump.rdb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(slow.Dir, "dump.rdb"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	slow.Options("key-load-delay", "20000", "loading-process-events-interval-bytes", "1024")
+	c := on(t, slow, valkey.Config{Addresses: []string{slow.Addr}})
+	slow.Launch(t)
+	var loading bool
+	c.eventually("the server has loaded", 20*time.Second, func() bool {
+		err := c.reads(held)["get"](c.within(time.Second))
+		if err != nil && strings.Contains(err.Error(), "LOADING") {
+			loading = true
+			if contract.CodeOf(err) != contract.CodeUnavailable {
+				t.Errorf("get while the server loads: got %v, want unavailable", err)
+			}
+		}
+		return err == nil
+	})
+	if !loading {
+		t.Errorf("the server was never seen loading")
+	}
+	c.serves()
+}
+
+func TestFaults_OutOfMemory(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	held, other := b.grant("held"), b.grant("other")
+	b.server.Do(t, "CONFIG", "SET", "maxmemory", "1mb")
+	b.expect("out of memory", calls{"acquire": b.mutations(held)["acquire"]}, time.Second, contract.CodeUnavailable)
+	if h := b.health(); h.Ready {
+		t.Errorf("health of a store that can grant nothing: ready")
+	}
+	for _, op := range []string{"renew", "release"} {
+		b.expect("out of memory", calls{op: b.mutations(held)[op]}, time.Second, 0)
+	}
+	b.expect("out of memory", calls{"revoke": b.mutations(other)["revoke"]}, time.Second, 0)
+	b.expect("out of memory", b.reads(held), time.Second, 0)
+	b.server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	b.serves()
+}
+
+func TestFaults_Refusals(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ harm, mend []string }{
+		"too few replicas": {
+			[]string{"CONFIG", "SET", "min-replicas-to-write", "1"}, []string{"CONFIG", "SET", "min-replicas-to-write", "0"},
+		},
+		"read-only replica": {
+			[]string{"REPLICAOF", "127.0.0.1", "1"}, []string{"REPLICAOF", "NO", "ONE"},
+		},
+		"no permission": {
+			[]string{"ACL", "SETUSER", "default", "-evalsha", "-eval"}, []string{"ACL", "SETUSER", "default", "+@all"},
+		},
+		"no permission within scripts": {
+			[]string{"ACL", "SETUSER", "default", "-get", "-set"}, []string{"ACL", "SETUSER", "default", "+@all"},
+		},
+		"no permission for the keys": {
+			[]string{"ACL", "SETUSER", "default", "resetkeys", "~other*"}, []string{"ACL", "SETUSER", "default", "~*"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			held := b.grant("held")
+			b.server.Do(t, c.harm...)
+			if name == "no permission within scripts" {
+				// A script that was on its way may have been stopped anywhere.
+				b.eventually("it is noticed", 5*time.Second, func() bool {
+					return contract.CodeOf(b.mutations(held)["floor"](b.within(time.Second))) == contract.CodeUnavailable
+				})
+			}
+			b.expect(name, b.mutations(held), time.Second, contract.CodeUnavailable)
+			if h := b.health(); h.Ready {
+				t.Errorf("health: ready")
+			}
+			b.server.Do(t, c.mend...)
+			b.serves()
+		})
+	}
+}
+
+func TestFaults_CannotPersist(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "dbfilename", "taken", "save", "3600 1000000")
+	held := b.grant("held")
+	// A folder that is not empty stands where the snapshot should be.
+	if err := os.MkdirAll(filepath.Join(b.server.Dir, "taken", "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.server.Try("BGSAVE")
+	b.server.Eventually(t, "the snapshot failed", func(s string) bool {
+		return strings.Contains(s, "rdb_last_bgsave_status:err")
+	}, "INFO", "persistence")
+	b.expect("cannot persist", b.mutations(held), time.Second, contract.CodeUnavailable)
+	if h := b.health(); h.Ready {
+		t.Errorf("health: ready")
+	}
+	b.server.Do(t, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+	b.serves()
+}
+
+func TestFaults_Busy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "busy-reply-threshold", "50")
+	held := b.grant("held")
+	go func() { b.server.Try("EVAL", "while true do end", "0") }()
+	b.eventually("the server is busy", 5*time.Second, func() bool {
+		err := b.reads(held)["get"](b.within(time.Second))
+		return err != nil && strings.Contains(err.Error(), "BUSY")
+	})
+	b.expect("busy", b.mutations(held), time.Second, contract.CodeUnavailable)
+	b.server.Do(t, "SCRIPT", "KILL")
+	b.serves()
+}
+
+func TestFaults_WrongCredentials(t *testing.T) {
+	t.Parallel()
+	v := proc.StartValkey(t, "requirepass", "right")
+	for _, password := range []string{"", "wrong"} {
+		b := on(t, v, valkey.Config{Addresses: []string{v.Addr}, Password: password})
+		_, err := b.store.Acquire(b.within(time.Second), b.acquireOf("key"))
+		if contract.CodeOf(err) != contract.CodeUnavailable {
+			t.Errorf("acquire with password %q: got %v, want unavailable", password, err)
+		}
+		if h := b.health(); h.Ready || strings.Contains(h.Detail, v.Addr) {
+			t.Errorf("health with password %q: %+v", password, h)
+		}
+	}
+	on(t, v, valkey.Config{Addresses: []string{v.Addr}, Password: "right"}).grant("key")
+}
+
+func TestFaults_ForeignHand(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string][]string{
+		"another type":   {"LPUSH", "", "x"},
+		"garbage":        {"SET", "", "garbage"},
+		"a new version":  {"SET", "", "\x02" + strings.Repeat("x", 400)},
+		"another record": {"COPY", "other", "", "REPLACE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			held, other := b.grant("held"), b.grant("other")
+			key := func(l *contract.Lease) string { return b.store.Base(l.Namespace) + ":k:" + l.KeyID.String() }
+			args := append([]string(nil), set...)
+			for i := range args {
+				switch args[i] {
+				case "":
+					args[i] = key(held)
+				case "other":
+					args[i] = key(other)
+				}
+			}
+			b.server.Do(t, "DEL", key(held))
+			b.server.Do(t, args...)
+			reads := b.reads(held)
+			for _, read := range []string{"check", "get key"} {
+				b.expect(name, calls{read: reads[read]}, time.Second, contract.CodeInternal)
+			}
+			_, err := b.store.Acquire(b.within(time.Second), b.acquireOf("held"))
+			if contract.CodeOf(err) != contract.CodeInternal {
+				t.Errorf("acquire over it: got %v, want internal", err)
+			}
+			b.grant("third") // others go on
+		})
+	}
+}
+
+func TestFaults_EvictionPolicy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "maxmemory-policy", "volatile-lru")
+	acquire := calls{"acquire": func(ctx context.Context) error {
+		_, err := b.store.Acquire(ctx, b.acquireOf("key"))
+		return err
+	}}
+	b.expect("volatile-lru", acquire, time.Second, contract.CodeUnavailable)
+	if h := b.health(); h.Ready || !strings.Contains(h.Detail, "volatile-lru") {
+		t.Errorf("health with volatile-lru: %+v", h)
+	}
+	b.server.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	b.eventually("the policy is seen to be right", 5*time.Second, func() bool { return b.health().Ready })
+	held := b.grant("held")
+	// Also without the right to read the configuration, and while it runs.
+	b.server.Do(t, "ACL", "SETUSER", "default", "-config")
+	admin := []string{"--user", "admin", "--pass", "admin", "CONFIG", "SET", "maxmemory-policy", "allkeys-lru"}
+	b.server.Try("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
+	b.server.Do(t, admin...)
+	b.eventually("the wrong policy is noticed", 5*time.Second, func() bool { return !b.health().Ready })
+	b.expect("allkeys-lru", acquire, time.Second, contract.CodeUnavailable)
+	b.expect("allkeys-lru", calls{"release": b.mutations(held)["release"]}, time.Second, 0)
+}

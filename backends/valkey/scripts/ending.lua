@@ -1,0 +1,20 @@
+-- conclude ends a lease for release and revoke. refused says what the caller
+-- presented wrongly, if anything.
+local function conclude(verb, state, refused)
+  local kid, scope, print, nonce = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+  local prior = call('GET', B .. 'a:' .. scope)
+  if prior then
+    if prior:sub(2, 17) ~= print then return answer('reused') end
+    return answer('done', answered(kid, prior), 1)
+  end
+  local rec = find(kid, nonce)
+  if not rec then return answer('none') end
+  local wrong = refused(rec)
+  if wrong then return answer(wrong) end
+  if rec:byte(2) ~= 2 then return answer('over', rec) end
+  local idem = ARGV[8] + 0
+  rec = finish(kid, rec, state, now, ARGV[5], ARGV[6] + 0, ARGV[7] + 0, idem)
+  call('SET', B .. 'a:' .. scope, verb .. print .. '\1' .. nonce, 'PX', math.ceil(idem / 1000))
+  serve(kid)
+  return answer('done', rec, 0)
+end

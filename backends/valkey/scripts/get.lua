@@ -1,0 +1,1 @@
+return answer('lease', find(ARGV[1], ARGV[2]))

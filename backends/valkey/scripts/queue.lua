@@ -1,0 +1,233 @@
+-- The queue of a key:
+--   q:<key>  sorted set, the scopes of its places in the order of arrival
+--   p:<key>  hash, scope -> place, and n: how many of the places are present
+--   r:<key>  hash, scope -> what was asked for
+-- A place is fingerprint (16), retention (8), when it was left (8), and for
+-- each gateway with a caller at it: gateway (11) and attachment (8).
+--   n        how many places of the namespace are present
+--   g        sorted set, gateway -> until when it is believed alive
+--   y:<gw>   set, the places at which the gateway has callers
+--   u, v     grants that nobody has taken yet, key and scope: sorted set by when
+--            they were made; hash -> who undoes it, length first, and the place
+--   f:<scp>  why a waiter was refused at its turn
+
+-- queue makes the functions for waiting. Most calls never wait, and making a
+-- function takes time.
+local Q
+local function queue()
+  if Q then return Q end
+  local function alive(place)
+    for i = 33, #place, 19 do
+      local till = call('ZSCORE', B .. 'g', place:sub(i, i + 10))
+      if till and tonumber(till) > now then return true end
+    end
+    return false
+  end
+
+  local function absent(kid, p, place)
+    call('HINCRBY', p, 'n', -1)
+    call('DECR', B .. 'n')
+  end
+
+  local function drop(kid, scope, place)
+    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
+    for i = 33, #place, 19 do
+      call('SREM', B .. 'y:' .. place:sub(i, i + 10), kid .. scope)
+    end
+    if #place > 32 then absent(kid, p, place) end
+    call('HDEL', p, scope)
+    call('HDEL', B .. 'r:' .. kid, scope)
+    call('ZREM', q, scope)
+    if call('EXISTS', q) == 0 then call('DEL', p) end
+  end
+
+  -- first returns who is next in the queue of a free key. Places that nobody
+  -- stands at have had their turn and are lost.
+  local function first(kid)
+    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
+    while true do
+      local scope = call('ZRANGE', q, 0, 0)[1]
+      if not scope then return nil end
+      local place = call('HGET', p, scope)
+      if not place then corrupt('place') end
+      if alive(place) then return scope, place end
+      drop(kid, scope, place)
+    end
+  end
+
+  local function tell(scope, place)
+    for i = 33, #place, 19 do
+      call('SPUBLISH', B .. 'w:' .. place:sub(i, i + 10), scope)
+    end
+  end
+
+  -- sweep ends leases whose time is over, and returns how many it looked at.
+  local function sweep(limit)
+    local due = call('ZRANGEBYSCORE', B .. 'x', '-inf', now, 'LIMIT', 0, limit)
+    for i = 1, #due do
+      local ok, rec = pcall(load, due[i])
+      if not ok then
+        call('ZADD', B .. 'x', now + 60000000, due[i]) -- corrupt: nobody ends it
+      elseif not rec or rec:byte(2) ~= 2 then
+        call('ZREM', B .. 'x', due[i])
+      else
+        local _, _, _, expires = dyn(rec)
+        call('ZADD', B .. 'x', expires, due[i])
+      end
+    end
+    return #due
+  end
+
+  -- full tells whether the owner has as many leases as it may have.
+  local function full(limit, fixed)
+    if limit == 0 then return false end
+    local owner = 'o' .. fixed:sub(25, 36)
+    while call('ZLEXCOUNT', B .. 'i', '[' .. owner, '(' .. owner .. '\255') >= limit do
+      -- Those whose time is over do not count.
+      if sweep(100) == 0 then return true end
+    end
+    return false
+  end
+
+  -- handover gives a free key to the first place that a living gateway stands at.
+  -- The gateway takes the grant by trying; what nobody takes is undone.
+  local function handover(kid)
+    while true do
+      local scope, place = first(kid)
+      if not scope then return end
+      local r = call('HGET', B .. 'r:' .. kid, scope)
+      if not r then corrupt('request') end
+      local ttl, hist, events, idem, most, n = struct.unpack('>I8I8I4I8I4I4', r)
+      local who, head, fixed = r:sub(37, 36 + n), r:sub(37 + n, 86 + n), r:sub(87 + n)
+      local why = full(most, fixed) and 'leases_per_owner'
+      drop(kid, scope, place)
+      if not why then
+        if grant(kid, scope, place:sub(1, 16), head, fixed, ttl, hist, events, idem, call('GET', B .. 'k:' .. kid)) then
+          call('ZADD', B .. 'u', now, kid .. scope)
+          call('HSET', B .. 'v', kid .. scope, struct.pack('>I4', #who) .. who .. place)
+          tell(scope, place)
+          return
+        end
+        why = 'exhausted'
+      end
+      call('SET', B .. 'f:' .. scope, why, 'PX', 5000)
+      tell(scope, place)
+    end
+  end
+
+  -- untake undoes a grant that nobody took.
+  local function untake(kid, scope, who)
+    call('ZREM', B .. 'u', kid .. scope)
+    call('HDEL', B .. 'v', kid .. scope)
+    local prior = call('GET', B .. 'a:' .. scope)
+    if not prior then return end
+    call('DEL', B .. 'a:' .. scope)
+    local rec = load(kid)
+    if rec and rec:byte(2) == 2 and rec:sub(19, 34) == prior:sub(19, 34) then
+      local _, _, _, _, _, _, _, hist, events, idem = dyn(rec)
+      finish(kid, rec, 4, now, who, hist, events, idem)
+      serve(kid)
+    end
+  end
+
+  -- untaken takes an entry of v apart: who undoes the grant, and the place.
+  local function untaken(v)
+    local n = struct.unpack('>I4', v)
+    return v:sub(5, 4 + n), v:sub(5 + n)
+  end
+
+  -- attach notes that the gateway has a caller at the place. n orders what a
+  -- gateway says of one place, so that a late goodbye cannot cut off a caller who
+  -- came after it.
+  local function attach(kid, scope, place, gw, n)
+    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
+    local head, rest, at = place:sub(1, 24) .. struct.pack('>I8', 0), place:sub(33), nil
+    for i = 1, #rest, 19 do
+      if rest:sub(i, i + 10) == gw then at = i end
+    end
+    if at then
+      n = math.max(n, (struct.unpack('>I8', rest, at + 11)))
+      rest = rest:sub(1, at - 1) .. rest:sub(at + 19)
+    end
+    if #place == 32 then
+      call('HINCRBY', p, 'n', 1)
+      call('INCR', B .. 'n')
+      call('PERSIST', p)
+      call('PERSIST', q)
+      call('PERSIST', B .. 'r:' .. kid)
+    end
+    call('HSET', p, scope, head .. rest .. gw .. struct.pack('>I8', n))
+    if not at then call('SADD', B .. 'y:' .. gw, kid .. scope) end
+  end
+
+  -- detach takes the gateway's callers away from the place, which is kept.
+  local function detach(kid, scope, place, gw, n)
+    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
+    for i = 33, #place, 19 do
+      if place:sub(i, i + 10) == gw then
+        if struct.unpack('>I8', place, i + 11) > n then return place end
+        local rest = place:sub(33, i - 1) .. place:sub(i + 19)
+        call('SREM', B .. 'y:' .. gw, kid .. scope)
+        if rest == '' then
+          absent(kid, p, place)
+          if call('HGET', p, 'n') == '0' then
+            local keep = math.ceil(struct.unpack('>I8', place, 17) / 1000) + 1
+            call('PEXPIRE', p, keep)
+            call('PEXPIRE', q, keep)
+            call('PEXPIRE', B .. 'r:' .. kid, keep)
+          end
+          place = place:sub(1, 24) .. struct.pack('>I8', now)
+        else
+          place = place:sub(1, 32) .. rest
+        end
+        call('HSET', p, scope, place)
+        return place
+      end
+    end
+    return place
+  end
+
+  -- position counts those present up to the scope's place; not further back than
+  -- it is worth.
+  local function position(kid, scope)
+    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
+    local rank = call('ZRANK', q, scope)
+    if not rank or rank > 500 then return 0 end
+    if rank == 0 then return 1 end
+    local before = call('HMGET', p, unpack(call('ZRANGE', q, 0, rank - 1)))
+    local n = 1
+    for i = 1, #before do
+      if before[i] and #before[i] > 32 then n = n + 1 end
+    end
+    return n
+  end
+
+  local function conflict(kid, scope, rec)
+    local n = tonumber(call('HGET', B .. 'p:' .. kid, 'n') or 0)
+    local at = n > 0 and position(kid, scope) or 0
+    if n == 0 and call('ZSCORE', B .. 'q:' .. kid, scope) then at = 1 end
+    return answer('conflict', rec and rec:byte(2) == 2 and rec, n, at)
+  end
+
+  Q = {
+    alive = alive,
+    drop = drop,
+    first = first,
+    tell = tell,
+    sweep = sweep,
+    full = full,
+    handover = handover,
+    untake = untake,
+    untaken = untaken,
+    attach = attach,
+    detach = detach,
+    position = position,
+    conflict = conflict,
+  }
+  return Q
+end
+
+-- serve hands a key that became free over to the next waiter.
+function serve(kid)
+  if call('EXISTS', B .. 'q:' .. kid) == 1 then queue().handover(kid) end
+end

@@ -1,0 +1,125 @@
+-- The record of a lease, one string (record.go writes the same):
+--   1  version, state           2
+--   3  key id, nonce, holder    16 each
+--   51 token, acquired, renewed, expires, TTL      8 each, renewals 4,
+--      ended 8, history 8, events 4, idempotency 8
+--   123 maximum lifetime 8, scope 16, owner tag 12, tags of target, job,
+--      instance, tenant, program, actor 8 each
+--   207 text 4 + n, end 4 + n
+--   then the places of its two events in the stream: epoch and number, 8 each
+-- All instants and durations are in µs.
+local DYN = '>I8I8I8I8I8I4I8I8I4I8'
+local MAXTOKEN = 9007199254740991
+
+local function dyn(rec)
+  if #rec < 246 or rec:byte(1) ~= 1 then corrupt('record') end
+  return struct.unpack(DYN, rec, 51)
+end
+
+-- meta reads the namespace's floor, the epoch of its stream, and the latest
+-- instant that was seen.
+local floor, epoch, seen
+local function savemeta() call('SET', B .. 'm', struct.pack('>I8I8I8', floor, epoch, seen)) end
+
+local function meta()
+  if floor then return end
+  local m = call('GET', B .. 'm')
+  if m then
+    floor, epoch, seen = struct.unpack('>I8I8I8', m)
+    -- A clock that was set back must not grant a token twice.
+    if now < seen then
+      floor, seen = math.max(floor, seen + 2000000), now
+      savemeta()
+    end
+  else
+    floor, epoch, seen = 0, math.floor(now / 1000), now
+    savemeta()
+  end
+end
+
+-- event appends to the namespace's stream and returns the event's place in it.
+-- Numbers begin at 1 and leave none out, so that a reader notices a gap.
+local function event(body, cause)
+  meta()
+  local id = call('XADD', B .. 'e', 'MAXLEN', '~', 10000, string.format('%.0f-*', epoch), 'r', body, 'c', cause)
+  return epoch, id:match('%-(%d+)$') + 1
+end
+
+-- finish ends the active lease of a key. The caller serves the queue.
+local function finish(kid, rec, state, at, tail, hist, events, idem)
+  local token, acquired, renewed, expires, ttl, renewals, _, _, _, longest = dyn(rec)
+  idem = math.max(idem, longest)
+  call('ZREM', B .. 'x', kid)
+  local job = rec:sub(167, 174)
+  if job == '\0\0\0\0\0\0\0\0' then
+    call('ZREM', B .. 'i', 'a' .. kid, 'o' .. rec:sub(147, 158) .. kid, 't' .. rec:sub(159, 166) .. kid)
+  else
+    call('ZREM', B .. 'i', 'a' .. kid, 'o' .. rec:sub(147, 158) .. kid, 't' .. rec:sub(159, 166) .. kid, 'j' .. job .. kid)
+  end
+  local body = rec:sub(1, 1) .. string.char(state) .. rec:sub(3, 50) ..
+    struct.pack(DYN, token, acquired, renewed, expires, ttl, renewals, at, hist, events, idem) ..
+    rec:sub(123, #rec - 36) .. struct.pack('>I4', #tail) .. tail
+  local keep = math.ceil(math.max(hist, idem) / 1000) + 1
+  call('ZADD', B .. 'z' .. state, math.floor(now / 1000) + keep, kid .. rec:sub(19, 34))
+  local e, n = event(body, '')
+  rec = body .. rec:sub(-32, -17) .. struct.pack('>I8I8', e, n)
+  call('SET', B .. 'k:' .. kid, rec, 'PX', keep)
+  return rec
+end
+
+local load, serve
+
+-- recorded returns when the end of a lease was committed.
+local function recorded(rec)
+  if rec:byte(2) == 3 then return (struct.unpack('>I8', rec, #rec - 39)) end
+  return (struct.unpack('>I8', rec, 95))
+end
+
+-- load returns the latest record of a key. A lease whose time is over ends
+-- here, whoever was the first to notice.
+function load(kid)
+  local rec = call('GET', B .. 'k:' .. kid)
+  if not rec then return false end
+  if #rec < 246 or rec:byte(1) ~= 1 then corrupt('record') end
+  if rec:byte(2) == 2 and struct.unpack('>I8', rec, 75) <= now then
+    local _, _, _, expires, _, _, _, hist, events, idem = dyn(rec)
+    rec = finish(kid, rec, 3, expires, struct.pack('>I8', now), hist, events, idem)
+    ended = ended or {}
+    ended[#ended + 1] = rec
+    serve(kid)
+    rec = call('GET', B .. 'k:' .. kid)
+  end
+  return rec
+end
+
+local function visible(rec, hist) return rec:byte(2) == 2 or now - recorded(rec) < hist end
+
+-- older returns a lease of the key that is not the latest, if it is remembered.
+local function older(kid, nonce, rec)
+  if not rec then return false end
+  local found = call('GET', B .. 'l:' .. nonce)
+  local at = found and call('LPOS', B .. 'h:' .. kid, nonce)
+  if not at then return false end
+  local _, _, _, _, _, _, _, hist, events = dyn(rec)
+  local before = (rec:byte(2) == 2 and 1 or 2) + 2 * at
+  return before < events and visible(found, hist) and found
+end
+
+-- find returns a lease by its nonce, if it is remembered.
+local function find(kid, nonce)
+  local rec = load(kid)
+  if not rec then return false end
+  if rec:sub(19, 34) ~= nonce then return older(kid, nonce, rec) end
+  if rec:byte(2) == 2 then return rec end
+  local _, _, _, _, _, _, _, hist = dyn(rec)
+  return visible(rec, hist) and rec
+end
+
+-- answered returns the lease that a stored answer is about.
+local function answered(kid, prior)
+  local nonce = prior:sub(19, 34)
+  local rec = load(kid)
+  if not rec or rec:sub(19, 34) ~= nonce then rec = call('GET', B .. 'l:' .. nonce) end
+  if not rec then corrupt('answer') end
+  return rec
+end

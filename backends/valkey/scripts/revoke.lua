@@ -1,0 +1,1 @@
+return conclude('\4', 5, function() end)

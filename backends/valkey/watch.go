@@ -1,0 +1,214 @@
+package valkey
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"leased/contract"
+)
+
+const (
+	// readAhead is how many events a stream fetches at once.
+	readAhead = 256
+	// blockFor is how long one read waits for events before it is sent again.
+	blockFor = 5 * time.Second
+)
+
+// Watch implements contract.Store. A stream reads the namespace's stream on the
+// server at its own pace; a reader that is overtaken is told by a gap.
+func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.Stream, error) {
+	ctx, room, end, err := s.begin(ctx, r.Namespace, r.Validate)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	args := []string{"", ""}
+	if r.After != "" {
+		p, ok := parsePlace(r.After)
+		if !ok || p.epoch == 0 {
+			return nil, errAfter()
+		}
+		args = []string{num(p.epoch), num(p.n)}
+	}
+	a, err := s.exec(ctx, room, s.scripts.watch, args...)
+	if err != nil {
+		return nil, err
+	}
+	if a.code != "from" {
+		return nil, errAfter()
+	}
+	at, ok := parsePlace(a.text(0) + "-" + a.text(1))
+	if !ok {
+		return nil, unexpected(a)
+	}
+	st := &stream{store: s, room: room, filter: *r, at: at, ended: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed()
+	}
+	s.streams[st] = struct{}{}
+	return st, nil
+}
+
+func errAfter() error { return contract.Invalid("after", "is not the id of an event") }
+
+type stream struct {
+	store  *Store
+	room   *room
+	filter contract.WatchRequest
+	at     place // of the last event that was read
+	ahead  []valkey.XRangeEntry
+	// known tells that at is an event's that the server was seen to have, so that
+	// what follows it follows it.
+	known bool
+	once  sync.Once
+	ended chan struct{}
+}
+
+func (st *stream) end() { st.once.Do(func() { close(st.ended) }) }
+
+// Close implements contract.Stream.
+func (st *stream) Close() {
+	st.end()
+	st.store.mu.Lock()
+	defer st.store.mu.Unlock()
+	delete(st.store.streams, st)
+}
+
+// Next implements contract.Stream.
+func (st *stream) Next(ctx context.Context) (contract.Event, error) {
+	for {
+		select {
+		case <-st.ended:
+			return contract.Event{}, contract.Errorf(contract.CodeClosed, nil, "the stream is closed")
+		default:
+		}
+		if len(st.ahead) > 0 {
+			ev, show, err := st.take()
+			if err != nil || show {
+				return ev, err
+			}
+			continue
+		}
+		if ctx.Err() != nil {
+			return contract.Event{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "no event before the deadline")
+		}
+		if err := st.read(ctx); err != nil {
+			return contract.Event{}, err
+		}
+	}
+}
+
+// take turns the next entry that was read into an event, and tells whether it
+// is to be shown.
+func (st *stream) take() (contract.Event, bool, error) {
+	e := st.ahead[0]
+	p, ok := parsePlace(e.ID)
+	if !ok {
+		return contract.Event{}, false, contract.Errorf(contract.CodeInternal, nil, "the namespace's stream is corrupt")
+	}
+	p.n++ // numbers begin at 1
+	before := place{p.epoch, p.n - 1}
+	if before != st.at && (p.epoch == st.at.epoch || !st.known) {
+		st.at, st.known = before, true
+		// Only the ID is promised of a gap.
+		return contract.Event{ID: before.id(), Kind: contract.EventGap, Namespace: st.filter.Namespace}, true, nil
+	}
+	st.ahead = st.ahead[1:]
+	st.at, st.known = p, true
+	ev, err := streamed(st.room.namespace, p, e.FieldValues["r"], e.FieldValues["c"])
+	if err != nil {
+		return contract.Event{}, false, contract.Errorf(contract.CodeInternal, err, "the namespace's stream is corrupt")
+	}
+	show := st.wants(&ev)
+	return ev, show, nil
+}
+
+func (st *stream) wants(ev *contract.Event) bool {
+	f := &st.filter
+	return (f.Owner == "" || f.Owner == ev.Owner) &&
+		(f.Instance == "" || f.Instance == ev.Instance) &&
+		(f.LeaseID.IsZero() || f.LeaseID == ev.LeaseID) &&
+		(f.KeyID.IsZero() || f.KeyID == ev.KeyID)
+}
+
+// read fetches what follows, waiting for it until ctx ends or the stream is
+// closed.
+func (st *stream) read(ctx context.Context) error {
+	bounded, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-st.ended:
+			cancel()
+		case <-stop:
+		}
+	}()
+	entries, err := st.fetch(bounded)
+	switch {
+	case err == nil:
+		st.ahead = entries
+		return nil
+	case bounded.Err() != nil, errors.Is(err, context.DeadlineExceeded):
+		return nil // Next finds out why
+	}
+	return st.store.link.rules.of(ctx, err, true)
+}
+
+// fetch reads the entry of the last event, to see that it is still there, and
+// what follows; if nothing follows it waits.
+func (st *stream) fetch(ctx context.Context) ([]valkey.XRangeEntry, error) {
+	key := st.room.base + ":e"
+	from := place{st.at.epoch, max(st.at.n, 1) - 1}
+	msg, err := st.store.link.do(ctx, func(ctx context.Context, c valkey.Client) valkey.ValkeyResult {
+		return c.Do(ctx, c.B().Xrange().Key(key).Start(from.id()).End("+").Count(readAhead).Build())
+	})
+	if err != nil {
+		return nil, err
+	}
+	entries, err := msg.AsXRange()
+	if err != nil {
+		return nil, err
+	}
+	st.known = false
+	if len(entries) > 0 && st.at.n > 0 && entries[0].ID == from.id() {
+		st.known, entries = true, entries[1:]
+	}
+	if len(entries) > 0 {
+		return entries, nil
+	}
+	return st.block(ctx, key, from)
+}
+
+// block waits for what comes after the last event.
+func (st *stream) block(ctx context.Context, key string, from place) ([]valkey.XRangeEntry, error) {
+	after := from.id()
+	if st.at.n == 0 {
+		after = strconv.FormatUint(from.epoch-1, 10) + "-18446744073709551615"
+	}
+	c, err := st.store.link.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// It goes over a connection of its own and ends with ctx.
+	msg, err := c.Do(ctx, c.B().Xread().Count(readAhead).Block(blockFor.Milliseconds()).Streams().Key(key).Id(after).Build()).ToMessage()
+	if valkey.IsValkeyNil(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	streams, err := msg.AsXRead()
+	if err != nil {
+		return nil, err
+	}
+	return streams[key], nil
+}

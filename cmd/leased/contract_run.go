@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"leased/contract"
+	"leased/contract/contracttest"
+)
+
+// readyTimeout is how long a store may take to say that it can serve. It covers
+// the election of a raft node and a connection that fails once.
+const readyTimeout = 5 * time.Second
+
+// holdToContract runs the rules, so many at a time, and tells the report of each
+// as it ends. It fails with a brokenError or a notReadyError.
+func holdToContract(ctx context.Context, s *openSubject, rules []contracttest.Rule, parallel int, report *contractReport) error {
+	if err := checkReady(ctx, s, report); err != nil {
+		report.notRun(rules, err.Error())
+		return err
+	}
+	report.begin(s)
+	jobs := make(chan contracttest.Rule)
+	var workers sync.WaitGroup
+	for range min(parallel, len(rules)) {
+		workers.Go(func() {
+			for rule := range jobs {
+				report.add(contracttest.RunRule(ctx, rule, s.harness(rule)))
+			}
+		})
+	}
+	started := 0
+	for _, rule := range rules {
+		select {
+		case jobs <- rule:
+			started++
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(jobs)
+	workers.Wait()
+	if started < len(rules) {
+		report.notRun(rules[started:], endedBecause(ctx))
+	}
+	return report.end()
+}
+
+func endedBecause(ctx context.Context) string {
+	if context.Cause(ctx) == context.DeadlineExceeded { //nolint:errorlint // nobody wraps a cause
+		return "the time of --timeout is over"
+	}
+	return "interrupted"
+}
+
+// checkReady asks the store for its health on the path that the rules will use,
+// until it is ready or readyTimeout is over: a suite on a server that cannot
+// serve would be 165 failures that all mean the same.
+func checkReady(ctx context.Context, s *openSubject, report *contractReport) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	began := time.Now()
+	store, err := s.store()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close(context.WithoutCancel(ctx)) }() // the rules open their own
+	var last contract.Health
+	for {
+		look, stop := context.WithTimeout(ctx, 2*time.Second)
+		h, err := store.Health(look, &contract.HealthRequest{Namespace: scratchNamespace})
+		stop()
+		switch {
+		case err == nil && h.Ready:
+			report.ready(time.Since(began))
+			return nil
+		case err == nil:
+			last = h
+		default:
+			last.Detail = detailOf(err)
+		}
+		timer := time.NewTimer(200 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return &notReadyError{why: last.Detail}
+		}
+	}
+}
+
+// detailOf returns what an error says that may be shown.
+func detailOf(err error) string {
+	if e, ok := errors.AsType[*contract.Error](err); ok && e.Detail != "" {
+		return e.Detail
+	}
+	return contract.CodeOf(err).String()
+}

@@ -1,0 +1,208 @@
+package proc
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Traffic is what a Proxy does with what passes through it.
+type Traffic int
+
+// The kinds of traffic.
+const (
+	// Pass hands everything on.
+	Pass Traffic = iota
+	// SwallowReplies hands requests on and drops what the server answers: the
+	// server does what it was asked and nobody learns of it.
+	SwallowReplies
+	// SwallowRequests drops what the client sends: nothing reaches the server,
+	// and the client cannot tell.
+	SwallowRequests
+	// Refuse cuts every connection, and nobody listens for new ones.
+	Refuse
+)
+
+// Proxy passes TCP connections on to a server and can be told to fail in between.
+type Proxy struct {
+	Address string
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	listener net.Listener // nil while nobody listens
+	delay    time.Duration
+	target   string
+	traffic  Traffic
+	closed   bool
+	links    map[*link]struct{}
+}
+
+// link is one client's connection with the one to the server behind it.
+type link struct{ client, server net.Conn }
+
+func (l *link) cut() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// StartProxy starts a proxy on a free port, which ends with the test.
+func StartProxy(t *testing.T, target string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Address: l.Addr().String(), target: target, listener: l, links: make(map[*link]struct{})}
+	p.running.Go(func() { p.accept(l) })
+	t.Cleanup(func() {
+		p.mu.Lock()
+		p.closed = true
+		p.hangUp()
+		p.mu.Unlock()
+		p.cut()
+		p.running.Wait()
+	})
+	return p
+}
+
+// hangUp stops listening. mu is held.
+func (p *Proxy) hangUp() {
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+}
+
+// Set changes what happens to the traffic from now on. Connections over which
+// something was swallowed are of no use any more: changing back to Pass cuts
+// them, as a network that heals makes their ends notice.
+func (p *Proxy) Set(t *testing.T, traffic Traffic) {
+	t.Helper()
+	p.mu.Lock()
+	before := p.traffic
+	p.traffic = traffic
+	switch {
+	case traffic == Refuse:
+		p.hangUp()
+	case p.listener == nil:
+		l, err := net.Listen("tcp", p.Address)
+		if err != nil {
+			p.mu.Unlock()
+			t.Fatal(err)
+		}
+		p.listener = l
+		p.running.Go(func() { p.accept(l) })
+	}
+	p.mu.Unlock()
+	if traffic == Refuse || before != traffic && traffic == Pass {
+		p.cut()
+	}
+}
+
+// Delay holds back what the server answers, from now on.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Retarget cuts every connection and leads new ones to another server.
+func (p *Proxy) Retarget(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.cut()
+}
+
+func (p *Proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.cut()
+	}
+}
+
+// state returns what a connection needs to know now; target is empty once the
+// proxy is closed.
+func (p *Proxy) state() (traffic Traffic, target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return Refuse, ""
+	}
+	return p.traffic, p.target
+}
+
+func (p *Proxy) accept(l net.Listener) {
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			return // nobody listens any more
+		}
+		traffic, target := p.state()
+		if traffic == Refuse {
+			_ = client.Close()
+			continue
+		}
+		server, err := net.Dial("tcp", target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.pass(&link{client, server})
+	}
+}
+
+// hold waits as long as answers are to be delayed.
+func (p *Proxy) hold() {
+	p.mu.Lock()
+	d := p.delay
+	p.mu.Unlock()
+	if d > 0 {
+		<-time.After(d)
+	}
+}
+
+// pass hands on both directions until either end closes.
+func (p *Proxy) pass(l *link) {
+	p.mu.Lock()
+	p.links[l] = struct{}{}
+	refuse := p.closed || p.traffic == Refuse
+	p.mu.Unlock()
+	if refuse { // since the connection was taken
+		l.cut()
+	}
+	var both sync.WaitGroup
+	both.Go(func() { p.copy(l.server, l.client, SwallowRequests); l.cut() })
+	both.Go(func() { p.copy(l.client, l.server, SwallowReplies); l.cut() })
+	p.running.Go(func() {
+		both.Wait()
+		p.mu.Lock()
+		delete(p.links, l)
+		p.mu.Unlock()
+	})
+}
+
+// copy copies until an end closes, dropping what passes while the traffic is
+// that which swallows.
+func (p *Proxy) copy(to io.Writer, from io.Reader, swallows Traffic) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if swallows == SwallowReplies {
+				p.hold()
+			}
+			if traffic, _ := p.state(); traffic != swallows {
+				if _, err := to.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// TB is what servers need of a test; *testing.T has it, and so has the TB of
+// the contract suite.
+type TB interface {
+	Helper()
+	Context() context.Context
+	Cleanup(f func())
+	TempDir() string
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// valkeyStart bounds the start of a Valkey server.
+const valkeyStart = 20 * time.Second
+
+// Valkey is a Valkey server, or a sentinel, on a port of its own. Its data stays
+// over restarts.
+type Valkey struct {
+	Addr string
+	Dir  string
+	port int
+	args []string
+	bin  string
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// StartValkey starts a server on a free loopback port with its data in a
+// temporary folder. Options are those of valkey.conf, name and value in turns:
+// "appendonly", "yes".
+func StartValkey(t TB, options ...string) *Valkey {
+	t.Helper()
+	return startValkey(t, "valkey-server", nil, options)
+}
+
+func startValkey(t TB, bin string, conf []string, options []string) *Valkey {
+	t.Helper()
+	v := &Valkey{bin: bin, Dir: t.TempDir(), port: FreePort(t)}
+	v.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(v.port))
+	if conf != nil {
+		file := filepath.Join(v.Dir, "start.conf")
+		if err := os.WriteFile(file, []byte(strings.Join(conf, "\n")+"\n"), 0o600); err != nil {
+			t.Fatalf("%s: %v", bin, err)
+		}
+		v.args = append(v.args, file)
+	}
+	v.args = append(v.args, "--port", strconv.Itoa(v.port), "--bind", "127.0.0.1", "--dir", v.Dir, "--daemonize", "no")
+	if bin == "valkey-server" {
+		v.args = append(v.args, "--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0")
+	}
+	v.Options(options...)
+	t.Cleanup(func() { v.Kill() })
+	v.Start(t)
+	return v
+}
+
+// FreePort returns a loopback port that nobody listens on, low enough that a
+// cluster's bus, 10,000 above, has one too.
+func FreePort(t TB) int {
+	t.Helper()
+	for range 1000 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatalf("free port: %v", err)
+		}
+		addr, ok := l.Addr().(*net.TCPAddr)
+		_ = l.Close()
+		if !ok {
+			continue
+		}
+		// Ephemeral ports may be given to any connection: servers get others.
+		port := 10_000 + addr.Port%15_000
+		if free(port) && free(port+10_000) {
+			return port
+		}
+	}
+	t.Fatalf("there is no free port")
+	return 0
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	return true
+}
+
+// Start starts the server again after Kill or Stop, on the same port with the
+// same data, and waits until it answers.
+func (v *Valkey) Start(t TB) {
+	t.Helper()
+	v.Launch(t)
+	deadline := time.Now().Add(valkeyStart)
+	for time.Now().Before(deadline) {
+		select {
+		case <-v.done:
+			text, _ := os.ReadFile(filepath.Join(v.Dir, "log"))
+			t.Fatalf("%s ended while it started:\n%s", v.bin, text)
+		default:
+		}
+		if v.answers() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("%s does not answer after %v", v.bin, valkeyStart)
+}
+
+// Launch starts the server without waiting for it to answer.
+func (v *Valkey) Launch(t TB) {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(v.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatalf("%s: %v", v.bin, err)
+	}
+	defer func() { _ = log.Close() }()
+	v.cmd = exec.Command(v.bin, v.args...)
+	v.cmd.Stdout, v.cmd.Stderr = log, log
+	if err := v.cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", v.bin, err)
+	}
+	done := make(chan struct{})
+	v.done = done
+	cmd := v.cmd
+	go func() { _ = cmd.Wait(); close(done) }()
+}
+
+// answers reports whether the server serves: it says PONG, or that it wants a
+// password.
+func (v *Valkey) answers() bool {
+	c, err := net.DialTimeout("tcp", v.Addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	buf := make([]byte, 64)
+	n, err := c.Read(buf)
+	text := string(buf[:n])
+	return err == nil && (strings.HasPrefix(text, "+PONG") || strings.HasPrefix(text, "-NOAUTH") || strings.HasPrefix(text, "-MASTERDOWN"))
+}
+
+// Kill ends the server with SIGKILL and waits for it.
+func (v *Valkey) Kill() {
+	if v.cmd == nil || v.cmd.Process == nil {
+		return
+	}
+	_ = v.cmd.Process.Signal(syscall.SIGCONT) // a stopped process would stay
+	_ = v.cmd.Process.Kill()                  // it may have ended by itself
+	<-v.done
+}
+
+// Stop ends the server with SIGTERM and waits for it.
+func (v *Valkey) Stop() {
+	_ = v.cmd.Process.Signal(syscall.SIGTERM)
+	<-v.done
+}
+
+// Pause stops the server's process until Resume: it neither answers nor hangs
+// up. It returns when the process has stopped.
+func (v *Valkey) Pause() {
+	_ = v.cmd.Process.Signal(syscall.SIGSTOP)
+	for deadline := time.Now().Add(valkeyStart); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.PID()))
+		if err != nil {
+			return // it has ended
+		}
+		// The state follows the command's name, which stands in parentheses.
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(rest, "T") {
+			return
+		}
+	}
+}
+
+// Resume lets a paused server go on.
+func (v *Valkey) Resume() { _ = v.cmd.Process.Signal(syscall.SIGCONT) }
+
+// PID returns the server's process id.
+func (v *Valkey) PID() int { return v.cmd.Process.Pid }
+
+// Do runs a command on the server with valkey-cli and returns what it printed.
+func (v *Valkey) Do(t TB, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), valkeyStart)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "valkey-cli", append([]string{"-p", strconv.Itoa(v.port)}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("valkey-cli %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Try is Do where it does not matter what becomes of the command.
+func (v *Valkey) Try(args ...string) {
+	ctx, cancel := context.WithTimeout(context.Background(), valkeyStart)
+	defer cancel()
+	_ = exec.CommandContext(ctx, "valkey-cli", append([]string{"-p", strconv.Itoa(v.port)}, args...)...).Run()
+}
+
+// Options adds options for the next start.
+func (v *Valkey) Options(options ...string) {
+	for i := 0; i+1 < len(options); i += 2 {
+		v.args = append(v.args, "--"+options[i], options[i+1])
+	}
+}
+
+// Eventually waits until a command prints what is wanted of it.
+func (v *Valkey) Eventually(t TB, what string, want func(string) bool, args ...string) {
+	t.Helper()
+	deadline := time.Now().Add(valkeyStart)
+	last := ""
+	for time.Now().Before(deadline) {
+		if last = v.Do(t, args...); want(last) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("after %v still not: %s\n%s", valkeyStart, what, last)
+}
+
+// StartReplica starts a server that follows primary and waits until it has
+// caught up.
+func StartReplica(t TB, primary *Valkey, options ...string) *Valkey {
+	t.Helper()
+	v := StartValkey(t, append([]string{"replicaof", "127.0.0.1 " + strconv.Itoa(primary.port)}, options...)...)
+	v.Eventually(t, "the replica follows", func(s string) bool { return strings.Contains(s, "master_link_status:up") }, "INFO", "replication")
+	return v
+}
+
+// StartSentinel starts a sentinel that watches primary under the name, alone
+// enough to decide, and fast.
+func StartSentinel(t TB, name string, primary *Valkey) *Valkey {
+	t.Helper()
+	v := startValkey(t, "valkey-sentinel", []string{
+		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1", name, primary.port),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 500", name),
+		fmt.Sprintf("sentinel failover-timeout %s 3000", name),
+	}, nil)
+	return v
+}
+
+// StartCluster starts a cluster of n primaries and waits until it serves.
+func StartCluster(t TB, n int, options ...string) []*Valkey {
+	t.Helper()
+	nodes := make([]*Valkey, n)
+	args := []string{"--cluster", "create"}
+	for i := range nodes {
+		nodes[i] = StartValkey(t, append([]string{"cluster-enabled", "yes", "cluster-node-timeout", "2000"}, options...)...)
+		args = append(args, nodes[i].Addr)
+	}
+	nodes[0].Do(t, append(args, "--cluster-yes")...)
+	for _, v := range nodes {
+		v.WaitCluster(t)
+	}
+	return nodes
+}
+
+// WaitCluster waits until the node of a cluster serves.
+func (v *Valkey) WaitCluster(t TB) {
+	t.Helper()
+	v.Eventually(t, "the cluster serves", func(s string) bool { return strings.Contains(s, "cluster_state:ok") }, "CLUSTER", "INFO")
+}
