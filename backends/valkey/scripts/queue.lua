@@ -192,7 +192,7 @@ local function queue()
   local function position(kid, scope)
     local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
     local rank = call('ZRANK', q, scope)
-    if not rank or rank > 500 then return 0 end
+    if not rank or rank > 100 then return 0 end
     if rank == 0 then return 1 end
     local before = call('HMGET', p, unpack(call('ZRANGE', q, 0, rank - 1)))
     local n = 1
