@@ -1,23 +1,26 @@
 local kid, scope, print, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[11]
 local p = B .. 'p:' .. kid
 
-local prior = call('GET', B .. 'a:' .. scope)
+-- sure tells that grants wait for replicas: nobody knows of one before that, and
+-- what is told of one needs their word too.
+local sure = ARGV[17] == '1'
+local prior, about = replay(kid, scope)
 if prior then
   if prior:sub(2, 17) ~= print then return answer('reused') end
-  local rec = answered(kid, prior)
   if call('ZREM', B .. 'u', kid .. scope) == 1 then
     call('HDEL', B .. 'v', kid .. scope)
-    if rec:byte(2) == 2 then return answer('acquired', rec, 0) end
+    if about:byte(2) == 2 then return answer('acquired', about, 0) end
     -- It was over before anybody knew of it: this is a fresh attempt.
     call('DEL', B .. 'a:' .. scope)
     prior = false
   end
 end
 if prior then
-  local rec = answered(kid, prior)
   -- From here on somebody knows of the grant: it can no longer be undone.
-  if prior:byte(18) == 0 then call('SETRANGE', B .. 'a:' .. scope, 17, '\1') end
-  return answer('acquired', rec, 1)
+  if prior:byte(18) == 0 and not sure then call('SETRANGE', B .. 'a:' .. scope, 17, '\1') end
+  -- WAIT speaks of the last write of its connection: there has to be one.
+  if prior:byte(18) == 0 and sure and about:byte(2) == 2 then call('SETRANGE', B .. 'a:' .. scope, 17, '\0') end
+  return answer('acquired', about, 1, prior:byte(18))
 end
 
 -- room makes place for a newcomer. Waiters who are away keep their places only

@@ -67,7 +67,9 @@ local function queue()
     for i = 1, #due do
       local ok, rec = pcall(load, due[i])
       if not ok then
-        call('ZADD', B .. 'x', now + 60000000, due[i]) -- corrupt: nobody ends it
+        local why = type(rec) == 'table' and rec.err or tostring(rec)
+        if not (why:find('^CORRUPT') or why:find('^WRONGTYPE')) then error(rec) end
+        call('ZADD', B .. 'x', now + 60000000, due[i]) -- nobody ends it
       elseif not rec or rec:byte(2) ~= 2 then
         call('ZREM', B .. 'x', due[i])
       else
@@ -227,7 +229,24 @@ local function queue()
   return Q
 end
 
--- serve hands a key that became free over to the next waiter.
+-- serve hands a key that became free over to the next waiter. A waiter's quota
+-- is counted by ending what is over, which frees more keys: those are served
+-- afterwards, for each inside the other would need a stack as deep as they are
+-- many.
+local freed
 function serve(kid)
-  if call('EXISTS', B .. 'q:' .. kid) == 1 then queue().handover(kid) end
+  if call('EXISTS', B .. 'q:' .. kid) == 0 then return end
+  if freed then
+    freed[#freed + 1] = kid
+    return
+  end
+  freed = {kid}
+  local i, broken = 1, nil
+  while freed[i] do
+    local ok, err = pcall(queue().handover, freed[i])
+    if not ok then broken = broken or err end
+    i = i + 1
+  end
+  freed = nil
+  if broken then error(broken) end
 end
