@@ -44,6 +44,7 @@ type room struct {
 	spots  map[contract.Scope]*spot
 	next   time.Time // when the next lease ends, as far as it is known; zero is unknown
 	listen bool      // the subscription runs
+	crowd  bool      // calls wait at some gateway, which is watched over
 }
 
 // spot is an attempt of which calls wait here.
@@ -136,7 +137,7 @@ func (r *room) rest(ctx context.Context) {
 	for {
 		r.mu.Lock()
 		pause := idleEvery
-		if len(r.spots) > 0 {
+		if len(r.spots) > 0 || r.crowd {
 			pause = heartbeatEvery
 		}
 		soon := false
@@ -185,7 +186,10 @@ func (r *room) tick(ctx context.Context) bool {
 	if a.number(0) == 1 {
 		r.wakeAll() // given up as dead: all places have to be taken again
 	}
-	for i := 3; i < len(a.rest); i++ {
+	r.mu.Lock()
+	r.crowd = a.number(3) > 0
+	r.mu.Unlock()
+	for i := 4; i < len(a.rest); i++ {
 		r.wake(a.text(i))
 	}
 	return a.number(1) == 1
