@@ -48,7 +48,7 @@ func (s *Store) attempt(r *contract.AcquireRequest, room *room) *attempt {
 		a.key.String(), string(a.scope[:]), string(mark[:]), string(head(a.key, nonce, holderTag(r.Owner, r.Instance))),
 		string(fixed(r, maxLife)), num(min(grantable(r.TTL), maxLife)),
 		kept(r.Retention.History), num(r.Retention.HistoryPerKey), kept(r.Retention.Idempotency),
-		num(r.Limits.LeasesPerOwner), modeNow, num(r.Limits.WaitersPerKey), s.gateway, "0", num(heartbeatLife.Milliseconds()), a.by.encode(), sure,
+		num(r.Limits.LeasesPerOwner), modeNow, num(r.Limits.WaitersPerKey), s.gateway, "0", num(heartbeatLife.Milliseconds()), a.by.encode(), sure, num(room.top.Load()),
 	}
 	return a
 }
@@ -122,6 +122,7 @@ func (s *Store) acquired(r *room, a *reply) (contract.Result, error) {
 		if err != nil {
 			return contract.Result{}, contract.Errorf(contract.CodeInternal, err, "a stored record is corrupt")
 		}
+		r.saw(v.lease.Token)
 		res := contract.Result{Outcome: contract.OutcomeAcquired, Lease: v.view(a.now), Replayed: a.number(1) == 1}
 		if v.lease.State != contract.StateActive {
 			res.Outcome = contract.EndedOutcome(v.lease.State)

@@ -1,5 +1,6 @@
 local kid, scope, print, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[11]
 local p = B .. 'p:' .. kid
+above = ARGV[18] + 0
 
 -- sure tells that grants wait for replicas: nobody knows of one before that, and
 -- what is told of one needs their word too.

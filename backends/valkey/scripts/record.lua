@@ -19,6 +19,7 @@ end
 -- meta reads the namespace's floor, the epoch of its stream, and the latest
 -- instant that was seen.
 local floor, epoch, seen
+local above = 0 -- the highest token that the caller knows of
 local function savemeta() call('SET', B .. 'm', struct.pack('>I8I8I8', floor, epoch, seen)) end
 
 local function meta()
@@ -32,7 +33,7 @@ local function meta()
       savemeta()
     end
   else
-    floor, epoch, seen = 0, math.floor(now / 1000), now
+    floor, epoch, seen = above, math.floor(now / 1000), now
     savemeta()
   end
 end
