@@ -26,7 +26,7 @@ func (s *Store) tryAcknowledged(ctx context.Context, a *attempt, args []string) 
 		d, release := c.Dedicate()
 		defer release()
 		res := s.scripts.acquire.lua.Exec(ctx, dedicated{c, d}, a.room.keys, args)
-		if msg, err := res.ToMessage(); err == nil && s.needsAcks(a.room, msg) {
+		if msg, err := res.ToMessage(); err == nil && needsAcks(msg) {
 			acks <- s.confirmed(ctx, d)
 		} else {
 			acks <- nil
@@ -55,7 +55,7 @@ func (s *Store) tryAcknowledged(ctx context.Context, a *attempt, args []string) 
 
 // needsAcks tells whether an answer of the acquire script is a grant that nobody
 // was told of. It tells no observer, unlike parse.
-func (s *Store) needsAcks(r *room, msg valkey.ValkeyMessage) bool {
+func needsAcks(msg valkey.ValkeyMessage) bool {
 	items, err := msg.ToArray()
 	if err != nil || len(items) < 4 {
 		return false

@@ -7,9 +7,14 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/valkey-io/valkey-go"
 )
+
+// rightsTags is how many keys, most likely on several nodes, a cluster is asked
+// about rights with.
+const rightsTags = 5
 
 // errRole tells that a server that should decide is a replica.
 var errRole = errors.New("the server is a replica")
@@ -181,21 +186,37 @@ func (l *link) settle(next *condition, other bool) {
 	}
 }
 
-// may finds out whether the server lets the scripts do what they have to.
+// may finds out whether the server lets the scripts do what they have to. Of a
+// cluster the nodes are asked until one answers, and none has to.
 func (l *link) may(ctx context.Context, c valkey.Client, next *condition) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	err := l.rights.lua.Exec(ctx, c, []string{l.cfg.Prefix + "{rights}"}, nil).Error()
-	r, refused := l.rules.refused(err)
-	if forbidden(err) || (refused && r.code == "NOPERM") {
-		next.forbid = "the server's ACL forbids what a lease store needs"
-		l.log.Debug("valkey: a right is missing", "err", err)
-		return nil
+	tags, timeout := 1, checkTimeout
+	if l.clustered(c) {
+		tags, timeout = rightsTags, checkTimeout/rightsTags
+	}
+	var err error
+	for i := range tags {
+		err = l.try(ctx, c, fmt.Sprintf("%s{rights%d}", l.cfg.Prefix, i), timeout)
+		r, refused := l.rules.refused(err)
+		if forbidden(err) || (refused && r.code == "NOPERM") {
+			next.forbid = "the server's ACL forbids what a lease store needs"
+			l.log.Debug("valkey: a right is missing", "err", err)
+			return nil
+		}
+		if err == nil {
+			return nil
+		}
 	}
 	if l.clustered(c) {
-		return nil // the node of that slot may be down alone
+		return nil
 	}
 	return err
+}
+
+// try runs the script that tries all rights.
+func (l *link) try(ctx context.Context, c valkey.Client, key string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return l.rights.lua.Exec(ctx, c, []string{key}, nil).Error()
 }
 
 func (l *link) clustered(c valkey.Client) bool { return c.Mode() == valkey.ClientModeCluster }

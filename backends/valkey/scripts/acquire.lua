@@ -69,6 +69,7 @@ if mode == '1' then
     local asked = struct.pack('>I8I8I4I8I4I4', ttl, hist, events, idem, most, #ARGV[16]) .. ARGV[16] .. ARGV[4] .. ARGV[5]
     if not queue().enter(kid, scope, place, asked, ARGV[12] + 0) then return answer('quota', 'waiters_per_key') end
   end
+  call('SET', B .. 'b', string.format('%.0f', now), 'NX')
   call('ZADD', B .. 'g', 'GT', now + ARGV[15] * 1000, ARGV[13])
   queue().attach(kid, scope, place, ARGV[13], ARGV[14] + 0)
   return answer('parked')

@@ -10,14 +10,13 @@ end
 
 -- Nobody could beat, or beats are measured by a clock that was set back: everybody
 -- gets the time to beat again.
-local last = tonumber(call('GET', B .. 'b') or now)
-if now - last > STALL or last > now then
+local last = tonumber(call('GET', B .. 'b') or '')
+if last and (now - last > STALL or last > now) then
   local all = call('ZRANGE', B .. 'g', 0, -1)
   for i = 1, #all do call('ZADD', B .. 'g', now + beat, all[i]) end
   local ahead = call('ZRANGEBYSCORE', B .. 'u', now, '+inf', 'LIMIT', 0, 1000)
   for i = 1, #ahead do call('ZADD', B .. 'u', now, ahead[i]) end
 end
-call('SET', B .. 'b', string.format('%.0f', now))
 
 local more = 0
 local dead = call('ZRANGEBYSCORE', B .. 'g', '-inf', now, 'LIMIT', 0, 4)
@@ -74,5 +73,11 @@ if now - seen > 1000000 then
   seen = now
   savemeta()
 end
+local crowd = call('ZCARD', B .. 'g')
+if crowd > 0 then
+  call('SET', B .. 'b', string.format('%.0f', now))
+elseif last then
+  call('DEL', B .. 'b')
+end
 local next = call('ZRANGE', B .. 'x', 0, 0, 'WITHSCORES')[2] or '0'
-return answer('tick', lost, more, next, call('ZCARD', B .. 'g'), unpack(turns))
+return answer('tick', lost, more, next, crowd, unpack(turns))
