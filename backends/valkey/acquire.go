@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"fmt"
 	"strconv"
-	"time"
-
-	"github.com/valkey-io/valkey-go"
 
 	"leased/contract"
 )
@@ -21,6 +17,7 @@ const (
 )
 
 const (
+	argHead   = 3
 	argMode   = 10
 	argNumber = 13
 )
@@ -41,24 +38,34 @@ func (s *Store) attempt(r *contract.AcquireRequest, room *room) *attempt {
 		by: cause{principal: r.Owner, requestID: r.RequestID, traceID: r.TraceID, reason: undoneReason},
 	}
 	mark := r.Fingerprint()
-	// The nonce names the lease should this be granted; it may be used again for
-	// the same attempt.
-	var nonce [16]byte
-	_, _ = rand.Read(nonce[:]) // never fails, see its documentation
+	nonce := newNonce()
 	maxLife := grantable(r.MaxLifetime)
+	sure := "0"
+	if s.cfg.ReplicaAcks > 0 {
+		sure = "1"
+	}
 	a.args = []string{
 		a.key.String(), string(a.scope[:]), string(mark[:]), string(head(a.key, nonce, holderTag(r.Owner, r.Instance))),
 		string(fixed(r, maxLife)), num(min(grantable(r.TTL), maxLife)),
 		kept(r.Retention.History), num(r.Retention.HistoryPerKey), kept(r.Retention.Idempotency),
-		num(r.Limits.LeasesPerOwner), modeNow, num(r.Limits.WaitersPerKey), s.gateway, "0", num(heartbeatLife.Milliseconds()), a.by.encode(),
+		num(r.Limits.LeasesPerOwner), modeNow, num(r.Limits.WaitersPerKey), s.gateway, "0", num(heartbeatLife.Milliseconds()), a.by.encode(), sure, num(room.top.Load()),
 	}
 	return a
+}
+
+// newNonce names the lease should a try be granted.
+func newNonce() (nonce [16]byte) {
+	_, _ = rand.Read(nonce[:]) // never fails, see its documentation
+	return nonce
 }
 
 // with returns the script's arguments for a mode and the attachment's number.
 func (a *attempt) with(mode string, n uint64) []string {
 	args := append([]string(nil), a.args...)
 	args[argMode], args[argNumber] = mode, strconv.FormatUint(n, 10)
+	// The grant of an earlier try may have been undone: its id is used up.
+	nonce, head := newNonce(), args[argHead]
+	args[argHead] = head[:18] + string(nonce[:]) + head[34:]
 	return args
 }
 
@@ -115,6 +122,7 @@ func (s *Store) acquired(r *room, a *reply) (contract.Result, error) {
 		if err != nil {
 			return contract.Result{}, contract.Errorf(contract.CodeInternal, err, "a stored record is corrupt")
 		}
+		r.saw(v.lease.Token)
 		res := contract.Result{Outcome: contract.OutcomeAcquired, Lease: v.view(a.now), Replayed: a.number(1) == 1}
 		if v.lease.State != contract.StateActive {
 			res.Outcome = contract.EndedOutcome(v.lease.State)
@@ -133,64 +141,14 @@ const undoneReason = "undone: nobody was there to take the grant"
 // undo takes a grant back, on a context of its own. It answers the conflict that
 // the caller is owed, or the grant when somebody knows of it already.
 func (s *Store) undo(ctx context.Context, a *attempt, id contract.LeaseID) (contract.Result, error) {
-	rep, err := s.exec(ctx, a.room, s.scripts.undo, a.key.String(), string(a.scope[:]), string(id[16:]), a.by.encode())
+	rep, err := s.take(ctx, a, string(id[16:]))
 	if err != nil {
 		return contract.Result{}, err
 	}
 	return s.acquired(a.room, rep)
 }
 
-// undoTimeout bounds the undoing of a grant that the replicas did not confirm.
-const undoTimeout = 2 * time.Second
-
-// tryAcknowledged grants only what enough replicas confirm. WAIT speaks of what
-// its own connection wrote, so the two share one.
-func (s *Store) tryAcknowledged(ctx context.Context, a *attempt, args []string) (*reply, error) {
-	acks := make(chan error, 1)
-	msg, err := s.link.do(ctx, func(ctx context.Context, c valkey.Client) valkey.ValkeyResult {
-		d, release := c.Dedicate()
-		defer release()
-		res := s.scripts.acquire.lua.Exec(ctx, dedicated{c, d}, a.room.keys, args)
-		if res.Error() != nil {
-			acks <- nil
-			return res
-		}
-		n, err := d.Do(ctx, d.B().Wait().Numreplicas(int64(s.cfg.ReplicaAcks)).Timeout(s.cfg.ReplicaTimeout.Milliseconds()).Build()).AsInt64()
-		if err == nil && n < int64(s.cfg.ReplicaAcks) {
-			err = fmt.Errorf("%d of %d replicas confirmed", n, s.cfg.ReplicaAcks)
-		}
-		acks <- err
-		return res
-	})
-	if err != nil {
-		return nil, s.link.rules.of(ctx, err, false)
-	}
-	rep, err := s.parse(a.room, s.scripts.acquire, msg)
-	if err != nil || rep.code != "acquired" || rep.number(1) == 1 {
-		return rep, err
-	}
-	short := <-acks
-	if short == nil {
-		return rep, nil
-	}
-	res, err := s.acquired(a.room, rep)
-	if err != nil {
-		return nil, err
-	}
-	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	if back, err := s.undo(undoing, a, res.Lease.ID); err != nil || back.Outcome == contract.OutcomeAcquired {
-		return nil, contract.Errorf(contract.CodeOutcomeUnknown, short, "the replicas did not confirm the grant and it could not be undone")
-	}
-	return nil, unavailable(short, "the replicas did not confirm the grant; it was undone")
-}
-
-// dedicated is a client whose commands all go over one connection.
-type dedicated struct {
-	valkey.Client
-	one valkey.DedicatedClient
-}
-
-func (d dedicated) Do(ctx context.Context, cmd valkey.Completed) valkey.ValkeyResult {
-	return d.one.Do(ctx, cmd)
+// take is undo for a lease that is named by its nonce.
+func (s *Store) take(ctx context.Context, a *attempt, nonce string) (*reply, error) {
+	return s.exec(ctx, a.room, s.scripts.undo, a.key.String(), string(a.scope[:]), nonce, a.by.encode())
 }

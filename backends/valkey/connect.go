@@ -1,13 +1,20 @@
 package valkey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/valkey-io/valkey-go"
 )
+
+// rightsTags is how many keys, most likely on several nodes, a cluster is asked
+// about rights with.
+const rightsTags = 5
 
 // errRole tells that a server that should decide is a replica.
 var errRole = errors.New("the server is a replica")
@@ -81,47 +88,94 @@ func (l *link) info(ctx context.Context, c valkey.Client) (map[string]string, er
 	return fields, nil
 }
 
+// primary is what one primary said of itself.
+type primary struct {
+	condition
+	err error
+}
+
+// ask finds out what the primaries promise, all at the same time: one that is
+// down takes its time. It returns them by address, without the replicas.
+func (l *link) ask(ctx context.Context, c valkey.Client) map[string]primary {
+	nodes := map[string]valkey.Client{"": c}
+	if l.clustered(c) {
+		nodes = c.Nodes()
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	found := map[string]primary{}
+	for address, n := range nodes {
+		all.Go(func() {
+			var p primary
+			info, err := l.info(ctx, n)
+			switch {
+			case err == nil && info["role"] == "master":
+				p.condition = inspect(ctx, n, info)
+			case err == nil:
+				p.err = errRole
+			default:
+				p.err = err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[address] = p
+		})
+	}
+	all.Wait()
+	return found
+}
+
 // look finds out what the servers promise. Every primary of a cluster counts.
 func (l *link) look(ctx context.Context, c valkey.Client) error {
-	nodes := []valkey.Client{c}
-	if l.clustered(c) {
-		nodes = nodes[:0]
-		for _, n := range c.Nodes() {
-			nodes = append(nodes, n)
-		}
-	}
 	next := condition{}
 	var last error
-	seen := 0
-	for _, n := range nodes {
-		info, err := l.info(ctx, n)
-		if err != nil {
-			last = err
-			continue
-		}
-		if info["role"] != "master" {
-			if len(nodes) == 1 {
-				return errRole
+	found := l.ask(ctx, c)
+	for _, p := range found {
+		if p.err != nil {
+			if last == nil || errors.Is(last, errRole) {
+				last = p.err
 			}
 			continue
 		}
-		seen++
-		l.inspect(ctx, n, info, &next)
+		next.refuse = cmp.Or(next.refuse, p.refuse)
+		next.policy, next.persistence, next.runID = p.policy, p.persistence, p.runID
 	}
-	if seen == 0 {
-		if last == nil {
-			last = errRole
-		}
+	if next.runID == "" {
 		return last
 	}
 	if err := l.may(ctx, c, &next); err != nil {
 		return err
 	}
-	old := l.state.Swap(&next)
-	switch {
-	case old.err == nil && old.runID != next.runID && old.runID != "" && len(nodes) == 1:
-		l.log.Warn("valkey: the server was restarted", "run_id", next.runID, "persistence", next.persistence)
-	case old.err != nil && old.runID != "":
+	l.settle(&next, l.recognise(found))
+	return nil
+}
+
+// recognise notes who the primaries are, and tells whether one is another than
+// before. One that does not answer may still be who it was.
+func (l *link) recognise(found map[string]primary) bool {
+	first, other := len(l.known) == 0, false
+	for address, p := range found {
+		switch {
+		case p.err == nil && l.known[address] != p.runID:
+			l.known[address], other = p.runID, true
+		case errors.Is(p.err, errRole):
+			delete(l.known, address)
+		}
+	}
+	return other && !first
+}
+
+// settle makes next the condition, and says what is new.
+func (l *link) settle(next *condition, other bool) {
+	old := l.state.Swap(next)
+	if other {
+		l.log.Warn("valkey: a primary was restarted or is another now", "run_id", next.runID, "persistence", next.persistence)
+		l.generation.Add(1)
+		l.changed()
+	}
+	if old.err != nil && old.runID != "" {
 		l.log.Info("valkey: the server serves again", "run_id", next.runID)
 	}
 	if next.forbid != "" && old.forbid != next.forbid {
@@ -130,32 +184,46 @@ func (l *link) look(ctx context.Context, c valkey.Client) error {
 	if next.refuse != "" && old.refuse != next.refuse {
 		l.log.Error("valkey: nothing is granted", "why", next.refuse)
 	}
-	return nil
 }
 
-// may finds out whether the server lets the scripts do what they have to.
+// may finds out whether the server lets the scripts do what they have to. Of a
+// cluster the nodes are asked until one answers, and none has to.
 func (l *link) may(ctx context.Context, c valkey.Client, next *condition) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	err := l.rights.lua.Exec(ctx, c, []string{l.cfg.Prefix + "{rights}"}, nil).Error()
-	r, refused := l.rules.refused(err)
-	if forbidden(err) || (refused && r.code == "NOPERM") {
-		next.forbid = "the server's ACL forbids what a lease store needs"
-		l.log.Debug("valkey: a right is missing", "err", err)
-		return nil
+	tags, timeout := 1, checkTimeout
+	if l.clustered(c) {
+		tags, timeout = rightsTags, checkTimeout/rightsTags
+	}
+	var err error
+	for i := range tags {
+		err = l.try(ctx, c, fmt.Sprintf("%s{rights%d}", l.cfg.Prefix, i), timeout)
+		r, refused := l.rules.refused(err)
+		if forbidden(err) || (refused && r.code == "NOPERM") {
+			next.forbid = "the server's ACL forbids what a lease store needs"
+			l.log.Debug("valkey: a right is missing", "err", err)
+			return nil
+		}
+		if err == nil {
+			return nil
+		}
 	}
 	if l.clustered(c) {
-		return nil // the node of that slot may be down alone
+		return nil
 	}
 	return err
 }
 
+// try runs the script that tries all rights.
+func (l *link) try(ctx context.Context, c valkey.Client, key string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return l.rights.lua.Exec(ctx, c, []string{key}, nil).Error()
+}
+
 func (l *link) clustered(c valkey.Client) bool { return c.Mode() == valkey.ClientModeCluster }
 
-// inspect adds what one primary says of itself.
-func (l *link) inspect(ctx context.Context, c valkey.Client, info map[string]string, next *condition) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
+// inspect returns what one primary says of itself.
+func inspect(ctx context.Context, c valkey.Client, info map[string]string) condition {
+	var next condition
 	policy := info["maxmemory_policy"]
 	config := map[string]string{}
 	// CONFIG may be forbidden: INFO says the most of it.
@@ -180,4 +248,5 @@ func (l *link) inspect(ctx context.Context, c valkey.Client, info map[string]str
 	default:
 		next.persistence = "none"
 	}
+	return next
 }

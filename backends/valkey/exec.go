@@ -98,6 +98,7 @@ func (s *Store) lease(r *room, rec string, now int64) (*contract.Lease, error) {
 	if err != nil {
 		return nil, contract.Errorf(contract.CodeInternal, err, "a stored record is corrupt")
 	}
+	r.saw(v.lease.Token)
 	return v.view(now), nil
 }
 

@@ -43,6 +43,13 @@ type link struct {
 	rights *script
 	rules  classifier
 	log    *slog.Logger
+	// changed is told that what the server knows may have gone back.
+	changed func()
+	// known are the run ids of the primaries by address, as last seen; only run
+	// uses them.
+	known map[string]string
+	// generation counts the times that a primary was another than before.
+	generation atomic.Int64
 
 	client    atomic.Pointer[clientRef]
 	state     atomic.Pointer[condition]
@@ -67,10 +74,11 @@ type condition struct {
 	policy      string
 }
 
-func newLink(cfg Config, rights *script) *link {
+func newLink(cfg Config, rights *script, changed func()) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{
-		cfg: cfg, rights: rights, rules: classifier{refusals()}, log: cfg.Logger, first: make(chan struct{}),
+		cfg: cfg, rights: rights, rules: classifier{refusals()}, log: cfg.Logger, changed: changed,
+		known: map[string]string{}, first: make(chan struct{}),
 		broken: make(chan struct{}, 1), stop: cancel, done: make(chan struct{}),
 	}
 	l.suspect.Store(true)
@@ -148,6 +156,7 @@ func (l *link) run(ctx context.Context) {
 		pause = redialFirst
 		l.client.Store(&clientRef{c})
 		tried()
+		l.changed() // what was said on the last connection may not have been heard
 		l.log.Info("valkey: connected", "run_id", l.state.Load().runID)
 		l.watch(ctx, c)
 		if ctx.Err() != nil {

@@ -199,9 +199,9 @@ func (s *Store) guarantees() contract.Guarantees { return Guarantees() }
 // texts.
 func Guarantees() contract.Guarantees {
 	return contract.Guarantees{
-		ProcessCrash: "With appendonly yes and appendfsync always nothing that was acknowledged is lost when the server process dies; with everysec up to the last second, with snapshots what came after the last one, and without persistence everything. Tokens rise all the same.",
+		ProcessCrash: "With appendonly yes and appendfsync always nothing that was acknowledged is lost when the server process dies; with everysec up to the last second, with snapshots what came after the last one, and without persistence everything. Tokens rise all the same; those above the clock, where a floor was raised beyond it, as long as a gateway lives that saw them.",
 		MachineCrash: "As a process crash, as long as the disk keeps what it confirmed.",
-		FailOver:     "Replication is asynchronous: a fail-over can lose acknowledged grants, and then two may hold a key until the first lease ends. Replica acknowledgement undoes a grant that too few replicas confirmed and makes that rare, not impossible. Tokens rise all the same, so a fence refuses the older holder.",
+		FailOver:     "Replication is asynchronous: a fail-over can lose acknowledged grants, and then two may hold a key until the first lease ends. Replica acknowledgement undoes a grant that too few replicas confirmed and makes that rare, not impossible. Tokens rise all the same, so a fence refuses the older holder, if the new primary's clock is not behind by more than the fail-over took; gateways raise the floor to what they saw as soon as they notice.",
 		Partition:    "A primary that was cut off grants until its side notices (min-replicas-to-write bounds that); what it granted is lost when the partition heals.",
 		ClockStep:    "The server's wall clock decides. A step forward ends leases early by the step, a step back lets them end late; tokens rise over both.",
 		Restore:      "Leases and history are those of the backup. Tokens are taken from the clock and stay above those of the backup; raise the floor if the clock is not to be trusted.",

@@ -3,6 +3,7 @@ package valkey
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -39,11 +40,14 @@ type room struct {
 	base      string
 	keys      []string      // what scripts declare
 	kick      chan struct{} // something is due earlier than planned
+	top       atomic.Uint64 // the highest token seen
+	behind    atomic.Bool   // the server may have forgotten it
 
 	mu     sync.Mutex
 	spots  map[contract.Scope]*spot
 	next   time.Time // when the next lease ends, as far as it is known; zero is unknown
 	listen bool      // the subscription runs
+	crowd  bool      // calls wait at some gateway, which is watched over
 }
 
 // spot is an attempt of which calls wait here.
@@ -123,6 +127,9 @@ func (r *room) run(ctx context.Context) {
 		if time.Since(registered) > time.Minute && r.register(ctx) { // again after a flush
 			registered = time.Now()
 		}
+		if r.behind.Load() && !r.refloor(ctx) && !sleep(ctx, leavePause) {
+			return
+		}
 		more := r.tick(ctx)
 		if more {
 			continue
@@ -136,7 +143,7 @@ func (r *room) rest(ctx context.Context) {
 	for {
 		r.mu.Lock()
 		pause := idleEvery
-		if len(r.spots) > 0 {
+		if len(r.spots) > 0 || r.crowd {
 			pause = heartbeatEvery
 		}
 		soon := false
@@ -146,6 +153,9 @@ func (r *room) rest(ctx context.Context) {
 			}
 		}
 		r.mu.Unlock()
+		if r.behind.Load() {
+			return
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -162,6 +172,38 @@ func (r *room) rest(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// saw notes a token of the namespace.
+func (r *room) saw(token contract.Token) {
+	for {
+		top := r.top.Load()
+		if uint64(token) <= top || r.top.CompareAndSwap(top, uint64(token)) {
+			return
+		}
+	}
+}
+
+// reset has every waiting call try again, and the floor raised to what was seen.
+func (r *room) reset() {
+	r.wakeAll()
+	if r.top.Load() > 0 {
+		r.behind.Store(true)
+		r.nudge()
+	}
+}
+
+// refloor raises the floor to the highest token that this gateway saw: a server
+// that went back, and whose clock is behind, would grant lower ones. With the
+// floor the epoch of the stream rises, so that no event's id is used again.
+func (r *room) refloor(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if _, err := r.store.exec(ctx, r, r.store.scripts.floor, num(r.top.Load())); err != nil {
+		return false
+	}
+	r.behind.Store(false)
+	return true
 }
 
 // tick runs the tick script, and reports whether there is more to do at once.
@@ -185,7 +227,10 @@ func (r *room) tick(ctx context.Context) bool {
 	if a.number(0) == 1 {
 		r.wakeAll() // given up as dead: all places have to be taken again
 	}
-	for i := 3; i < len(a.rest); i++ {
+	r.mu.Lock()
+	r.crowd = a.number(3) > 0
+	r.mu.Unlock()
+	for i := 4; i < len(a.rest); i++ {
 		r.wake(a.text(i))
 	}
 	return a.number(1) == 1

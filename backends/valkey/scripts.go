@@ -15,6 +15,7 @@ var sources embed.FS
 // scripts are the verbs as the server runs them.
 type scripts struct {
 	acquire, renew, release, revoke, leave, undo *script
+	confirm                                      *script
 	get, getKey, check, history, list, listEnded *script
 	floor, watch, health, tick, rights           *script
 }
@@ -48,6 +49,7 @@ func newScripts() (*scripts, error) {
 		{&s.revoke, "revoke", oomSafe, ending, false},
 		{&s.leave, "leave", oomSafe, plain, false},
 		{&s.undo, "undo", oomSafe, plain, false},
+		{&s.confirm, "confirm", oomSafe, plain, false},
 		{&s.get, "get", oomSafe, plain, true},
 		{&s.getKey, "getkey", oomSafe, plain, true},
 		{&s.check, "check", oomSafe, plain, true},

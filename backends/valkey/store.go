@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"leased/contract"
@@ -55,7 +57,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		closing: make(chan struct{}), dead: make(chan struct{}), idle: make(chan struct{}), ended: make(chan struct{}),
 		rooms: map[string]*room{}, streams: map[*stream]struct{}{},
 	}
-	s.link = newLink(cfg, sc.rights)
+	s.link = newLink(cfg, sc.rights, s.changed)
 	s.start(s.registry)
 	return s, nil
 }
@@ -74,6 +76,17 @@ func (s *Store) start(f func(context.Context)) bool {
 		f(ctx)
 	})
 	return true
+}
+
+// changed has everything looked at again that a server which went back, or a
+// connection that broke, may have made wrong.
+func (s *Store) changed() {
+	s.mu.Lock()
+	rooms := slices.Collect(maps.Values(s.rooms))
+	s.mu.Unlock()
+	for _, r := range rooms {
+		r.reset()
+	}
 }
 
 // life returns a context that ends when the store is over.

@@ -200,5 +200,8 @@ func (s *Store) RaiseFloor(ctx context.Context, r *contract.RaiseFloorRequest) e
 	}
 	defer end()
 	_, err = s.exec(ctx, room, s.scripts.floor, num(r.Above))
+	if err == nil {
+		room.saw(r.Above)
+	}
 	return err
 }

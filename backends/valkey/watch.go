@@ -35,6 +35,7 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 		}
 		args = []string{num(p.epoch), num(p.n)}
 	}
+	generation := s.link.generation.Load()
 	a, err := s.exec(ctx, room, s.scripts.watch, args...)
 	if err != nil {
 		return nil, err
@@ -46,7 +47,7 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 	if !ok {
 		return nil, unexpected(a)
 	}
-	st := &stream{store: s, room: room, filter: *r, at: at, ended: make(chan struct{})}
+	st := &stream{store: s, room: room, filter: *r, at: at, generation: generation, ended: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -67,8 +68,10 @@ type stream struct {
 	// known tells that at is an event's that the server was seen to have, so that
 	// what follows it follows it.
 	known bool
-	once  sync.Once
-	ended chan struct{}
+	// generation is the link's as of at.
+	generation int64
+	once       sync.Once
+	ended      chan struct{}
 }
 
 func (st *stream) end() { st.once.Do(func() { close(st.ended) }) }
@@ -99,10 +102,39 @@ func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 		if ctx.Err() != nil {
 			return contract.Event{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "no event before the deadline")
 		}
+		if g := st.store.link.generation.Load(); g != st.generation {
+			return st.relocate(ctx, g)
+		}
 		if err := st.read(ctx); err != nil {
 			return contract.Event{}, err
 		}
 	}
+}
+
+// relocate goes on after the server became another one, which may not know what
+// was read here and may have used its ids again: there is a gap.
+func (st *stream) relocate(ctx context.Context, generation int64) (contract.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	a, err := st.store.exec(ctx, st.room, st.store.scripts.watch, "", "")
+	if err != nil {
+		return contract.Event{}, err
+	}
+	end, ok := parsePlace(a.text(0) + "-" + a.text(1))
+	if a.code != "from" || !ok {
+		return contract.Event{}, unexpected(a)
+	}
+	if end.less(st.at) {
+		st.at = end
+	}
+	st.known, st.generation = false, generation
+	return st.gap(st.at), nil
+}
+
+// gap is the event that tells of what a stream does not have. Only the ID is
+// promised of it.
+func (st *stream) gap(at place) contract.Event {
+	return contract.Event{ID: at.id(), Kind: contract.EventGap, Namespace: st.filter.Namespace}
 }
 
 // take turns the next entry that was read into an event, and tells whether it
@@ -117,8 +149,7 @@ func (st *stream) take() (contract.Event, bool, error) {
 	before := place{p.epoch, p.n - 1}
 	if before != st.at && (p.epoch == st.at.epoch || !st.known) {
 		st.at, st.known = before, true
-		// Only the ID is promised of a gap.
-		return contract.Event{ID: before.id(), Kind: contract.EventGap, Namespace: st.filter.Namespace}, true, nil
+		return st.gap(before), true, nil
 	}
 	st.ahead = st.ahead[1:]
 	st.at, st.known = p, true

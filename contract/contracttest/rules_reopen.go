@@ -188,7 +188,7 @@ func reopenNeverEarly(e *Env) {
 		e.livesOut(s, l, r.TTL, sent)
 	}
 	e.expire(e.get(s, l.ID))
-	e.check(s, l.KeyID, l.Token, contract.OutcomeEndedExpired)
+	e.expired(s, e.get(s, l.ID))
 	e.grant(s, l.Key, bob)
 }
 

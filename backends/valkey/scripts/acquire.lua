@@ -1,49 +1,35 @@
 local kid, scope, print, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[11]
 local p = B .. 'p:' .. kid
+above = ARGV[18] + 0
 
-local prior = call('GET', B .. 'a:' .. scope)
+-- sure tells that grants wait for replicas: nobody knows of one before that, and
+-- what is told of one needs their word too.
+local sure = ARGV[17] == '1'
+local prior, about = replay(kid, scope)
 if prior then
   if prior:sub(2, 17) ~= print then return answer('reused') end
-  local rec = answered(kid, prior)
   if call('ZREM', B .. 'u', kid .. scope) == 1 then
     call('HDEL', B .. 'v', kid .. scope)
-    if rec:byte(2) == 2 then return answer('acquired', rec, 0) end
+    if about:byte(2) == 2 then return answer('acquired', about, 0) end
     -- It was over before anybody knew of it: this is a fresh attempt.
     call('DEL', B .. 'a:' .. scope)
     prior = false
   end
 end
 if prior then
-  local rec = answered(kid, prior)
   -- From here on somebody knows of the grant: it can no longer be undone.
-  if prior:byte(18) == 0 then call('SETRANGE', B .. 'a:' .. scope, 17, '\1') end
-  return answer('acquired', rec, 1)
-end
-
--- room makes place for a newcomer. Waiters who are away keep their places only
--- as long as nobody who is there needs them.
-local function room()
-  local limit, q = tonumber(ARGV[12]), B .. 'q:' .. kid
-  if limit == 0 or call('ZCARD', q) < limit then return true end
-  local oldest, left, place
-  local all = call('HGETALL', p)
-  for i = 1, #all, 2 do
-    if #all[i + 1] == 32 then
-      local at = struct.unpack('>I8', all[i + 1], 25)
-      if not left or at < left then oldest, left, place = all[i], at, all[i + 1] end
-    end
-  end
-  if not oldest then return false end
-  queue().drop(kid, oldest, place)
-  return true
+  if prior:byte(18) == 0 and not sure then call('SETRANGE', B .. 'a:' .. scope, 17, '\1') end
+  -- WAIT speaks of the last write of its connection: there has to be one.
+  if prior:byte(18) == 0 and sure and about:byte(2) == 2 then call('SETRANGE', B .. 'a:' .. scope, 17, '\0') end
+  return answer('acquired', about, 1, prior:byte(18))
 end
 
 local rec = load(kid)
 if rec and rec:sub(3, 18) ~= ARGV[4]:sub(3, 18) then corrupt('key') end
-local mine = call('HMGET', p, scope, 'n')
+local mine = call('HMGET', p, scope, 'm')
 local place, queued = mine[1], mine[2]
-if place and #place == 32 and now - struct.unpack('>I8', place, 25) > struct.unpack('>I8', place, 17) then
-  queue().drop(kid, scope, place) -- forgotten
+if place and #place == 32 and queue().lost(place, call('ZSCORE', B .. 's:' .. kid, scope), queued) then
+  queue().drop(kid, scope, place)
   place = false
 end
 if place and place:sub(1, 16) ~= print then return answer('reused') end
@@ -79,13 +65,11 @@ end
 
 if mode == '1' then
   if not place then
-    if not room() then return answer('quota', 'waiters_per_key') end
-    local q = B .. 'q:' .. kid
-    local last = call('ZRANGE', q, -1, -1, 'WITHSCORES')[2]
     place = print .. struct.pack('>I8I8', idem, 0)
-    call('ZADD', q, last and math.max(now, last + 1) or now, scope)
-    call('HSET', B .. 'r:' .. kid, scope, struct.pack('>I8I8I4I8I4I4', ttl, hist, events, idem, most, #ARGV[16]) .. ARGV[16] .. ARGV[4] .. ARGV[5])
+    local asked = struct.pack('>I8I8I4I8I4I4', ttl, hist, events, idem, most, #ARGV[16]) .. ARGV[16] .. ARGV[4] .. ARGV[5]
+    if not queue().enter(kid, scope, place, asked, ARGV[12] + 0) then return answer('quota', 'waiters_per_key') end
   end
+  call('SET', B .. 'b', string.format('%.0f', now), 'NX')
   call('ZADD', B .. 'g', 'GT', now + ARGV[15] * 1000, ARGV[13])
   queue().attach(kid, scope, place, ARGV[13], ARGV[14] + 0)
   return answer('parked')

@@ -2,10 +2,10 @@
 -- presented wrongly, if anything.
 local function conclude(verb, state, refused)
   local kid, scope, print, nonce = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-  local prior = call('GET', B .. 'a:' .. scope)
+  local prior, about = replay(kid, scope)
   if prior then
     if prior:sub(2, 17) ~= print then return answer('reused') end
-    return answer('done', answered(kid, prior), 1)
+    return answer('done', about, 1)
   end
   local rec = find(kid, nonce)
   if not rec then return answer('none') end

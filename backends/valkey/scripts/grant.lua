@@ -1,8 +1,8 @@
 -- archive puts the latest lease of a key, which is over, among the older ones.
 local function archive(kid, rec, hist, events)
-  local keep = recorded(rec)
-  local _, _, _, _, _, _, _, h, _, idem = dyn(rec)
-  keep = math.ceil((keep + math.max(h, idem) - now) / 1000) + 1
+  local at = recorded(rec)
+  local _, _, _, expires, _, _, _, h, _, idem = dyn(rec)
+  local keep = math.ceil((at + remembered(h, idem, expires, at) - now) / 1000) + 1
   if keep <= 0 then return end
   local nonce = rec:sub(19, 34)
   call('SET', B .. 'l:' .. nonce, rec, 'PX', keep)

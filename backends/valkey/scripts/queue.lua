@@ -1,63 +1,110 @@
 -- The queue of a key:
---   q:<key>  sorted set, the scopes of its places in the order of arrival
---   p:<key>  hash, scope -> place, and n: how many of the places are present
+--   q:<key>  sorted set, the scopes of the places that callers stand at, in the
+--            order of arrival
+--   s:<key>  the same for places whose callers are away
+--   p:<key>  hash, scope -> place, and m: places that are away and came before
+--            it have had their turn and are lost, swept or not
 --   r:<key>  hash, scope -> what was asked for
 -- A place is fingerprint (16), retention (8), when it was left (8), and for
 -- each gateway with a caller at it: gateway (11) and attachment (8).
 --   n        how many places of the namespace are present
 --   g        sorted set, gateway -> until when it is believed alive
+--   b        when a gateway last said so
+--   o:<gw>   the gateway was believed dead and has lost places
 --   y:<gw>   set, the places at which the gateway has callers
 --   u, v     grants that nobody has taken yet, key and scope: sorted set by when
 --            they were made; hash -> who undoes it, length first, and the place
 --   f:<scp>  why a waiter was refused at its turn
+--   d        sorted set, gateways and scopes of such waiters by when that was
 
 -- queue makes the functions for waiting. Most calls never wait, and making a
 -- function takes time.
 local Q
+local STALL = 900000
 local function queue()
   if Q then return Q end
+  -- Beats of the living are over too when the server, or everybody's way to it,
+  -- stood still: nobody is judged until a tick gave them time to beat again.
+  local stalled
   local function alive(place)
     for i = 33, #place, 19 do
       local till = call('ZSCORE', B .. 'g', place:sub(i, i + 10))
       if till and tonumber(till) > now then return true end
     end
-    return false
+    if #place == 32 then return false end
+    if stalled == nil then
+      local last = call('GET', B .. 'b')
+      stalled = last and now - last > STALL
+    end
+    return stalled
   end
 
-  local function absent(kid, p, place)
-    call('HINCRBY', p, 'n', -1)
-    call('DECR', B .. 'n')
+  -- giveup lets a gateway that is believed dead know, should it live.
+  local function giveup(gw) call('SET', B .. 'o:' .. gw, '1', 'PX', 60000) end
+
+  -- expire lets the server forget a queue in which nobody stands any more.
+  local function expire(kid, place)
+    local keep = math.ceil(struct.unpack('>I8', place, 17) / 1000) + 1
+    call('PEXPIRE', B .. 'p:' .. kid, keep)
+    call('PEXPIRE', B .. 's:' .. kid, keep)
+    call('PEXPIRE', B .. 'r:' .. kid, keep)
   end
 
   local function drop(kid, scope, place)
-    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
+    local q, s, p = B .. 'q:' .. kid, B .. 's:' .. kid, B .. 'p:' .. kid
     for i = 33, #place, 19 do
       call('SREM', B .. 'y:' .. place:sub(i, i + 10), kid .. scope)
     end
-    if #place > 32 then absent(kid, p, place) end
+    if #place > 32 then
+      call('ZREM', q, scope)
+      call('DECR', B .. 'n')
+    else
+      call('ZREM', s, scope)
+    end
     call('HDEL', p, scope)
     call('HDEL', B .. 'r:' .. kid, scope)
-    call('ZREM', q, scope)
-    if call('EXISTS', q) == 0 then call('DEL', p) end
+    if call('EXISTS', q) == 1 then return end
+    if call('EXISTS', s) == 0 then call('DEL', p) else expire(kid, place) end
   end
 
-  -- first returns who is next in the queue of a free key. Places that nobody
-  -- stands at have had their turn and are lost.
-  local function first(kid)
-    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
-    while true do
-      local scope = call('ZRANGE', q, 0, 0)[1]
-      if not scope then return nil end
-      local place = call('HGET', p, scope)
-      if not place then corrupt('place') end
-      if alive(place) then return scope, place end
-      drop(kid, scope, place)
-    end
+  -- lose drops places that nobody stands at.
+  local function lose(kid, scopes)
+    if #scopes == 0 then return end
+    call('ZREM', B .. 's:' .. kid, unpack(scopes))
+    call('HDEL', B .. 'p:' .. kid, unpack(scopes))
+    call('HDEL', B .. 'r:' .. kid, unpack(scopes))
   end
 
   local function tell(scope, place)
     for i = 33, #place, 19 do
       call('SPUBLISH', B .. 'w:' .. place:sub(i, i + 10), scope)
+    end
+  end
+
+  -- first returns who is next in the queue of a free key. Places that nobody
+  -- stands at have had their turn and are lost; however many they are, few are
+  -- dropped at once.
+  local function first(kid)
+    local q, s, p = B .. 'q:' .. kid, B .. 's:' .. kid, B .. 'p:' .. kid
+    while true do
+      local head = call('ZRANGE', q, 0, 0, 'WITHSCORES')
+      local scope = head[1]
+      if not scope then
+        call('UNLINK', s, p, B .. 'r:' .. kid)
+        return nil
+      end
+      local place = call('HGET', p, scope)
+      if not place then corrupt('place') end
+      if alive(place) then
+        if call('EXISTS', s) == 1 then
+          call('HSET', p, 'm', head[2])
+          lose(kid, call('ZRANGEBYSCORE', s, '-inf', '(' .. head[2], 'LIMIT', 0, 100))
+        end
+        return scope, place
+      end
+      drop(kid, scope, place)
+      for i = 33, #place, 19 do giveup(place:sub(i, i + 10)) end
+      tell(scope, place)
     end
   end
 
@@ -67,7 +114,9 @@ local function queue()
     for i = 1, #due do
       local ok, rec = pcall(load, due[i])
       if not ok then
-        call('ZADD', B .. 'x', now + 60000000, due[i]) -- corrupt: nobody ends it
+        local why = type(rec) == 'table' and rec.err or tostring(rec)
+        if not (why:find('^CORRUPT') or why:find('^WRONGTYPE')) then error(rec) end
+        call('ZADD', B .. 'x', now + 60000000, due[i]) -- nobody ends it
       elseif not rec or rec:byte(2) ~= 2 then
         call('ZREM', B .. 'x', due[i])
       else
@@ -111,6 +160,7 @@ local function queue()
         why = 'exhausted'
       end
       call('SET', B .. 'f:' .. scope, why, 'PX', 5000)
+      for i = 33, #place, 19 do call('ZADD', B .. 'd', now, place:sub(i, i + 10) .. scope) end
       tell(scope, place)
     end
   end
@@ -140,7 +190,7 @@ local function queue()
   -- gateway says of one place, so that a late goodbye cannot cut off a caller who
   -- came after it.
   local function attach(kid, scope, place, gw, n)
-    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
+    local q, s, p = B .. 'q:' .. kid, B .. 's:' .. kid, B .. 'p:' .. kid
     local head, rest, at = place:sub(1, 24) .. struct.pack('>I8', 0), place:sub(33), nil
     for i = 1, #rest, 19 do
       if rest:sub(i, i + 10) == gw then at = i end
@@ -150,10 +200,12 @@ local function queue()
       rest = rest:sub(1, at - 1) .. rest:sub(at + 19)
     end
     if #place == 32 then
-      call('HINCRBY', p, 'n', 1)
+      local arrived = call('ZSCORE', s, scope)
+      call('ZREM', s, scope)
+      call('ZADD', q, arrived, scope)
       call('INCR', B .. 'n')
       call('PERSIST', p)
-      call('PERSIST', q)
+      call('PERSIST', s)
       call('PERSIST', B .. 'r:' .. kid)
     end
     call('HSET', p, scope, head .. rest .. gw .. struct.pack('>I8', n))
@@ -162,20 +214,17 @@ local function queue()
 
   -- detach takes the gateway's callers away from the place, which is kept.
   local function detach(kid, scope, place, gw, n)
-    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
+    local q, s, p = B .. 'q:' .. kid, B .. 's:' .. kid, B .. 'p:' .. kid
     for i = 33, #place, 19 do
       if place:sub(i, i + 10) == gw then
         if struct.unpack('>I8', place, i + 11) > n then return place end
         local rest = place:sub(33, i - 1) .. place:sub(i + 19)
         call('SREM', B .. 'y:' .. gw, kid .. scope)
         if rest == '' then
-          absent(kid, p, place)
-          if call('HGET', p, 'n') == '0' then
-            local keep = math.ceil(struct.unpack('>I8', place, 17) / 1000) + 1
-            call('PEXPIRE', p, keep)
-            call('PEXPIRE', q, keep)
-            call('PEXPIRE', B .. 'r:' .. kid, keep)
-          end
+          call('ZADD', s, call('ZSCORE', q, scope), scope)
+          call('ZREM', q, scope)
+          call('DECR', B .. 'n')
+          if call('EXISTS', q) == 0 then expire(kid, place) end
           place = place:sub(1, 24) .. struct.pack('>I8', now)
         else
           place = place:sub(1, 32) .. rest
@@ -187,26 +236,56 @@ local function queue()
     return place
   end
 
-  -- position counts those present up to the scope's place; not further back than
-  -- it is worth.
-  local function position(kid, scope)
-    local q, p = B .. 'q:' .. kid, B .. 'p:' .. kid
-    local rank = call('ZRANK', q, scope)
-    if not rank or rank > 500 then return 0 end
-    if rank == 0 then return 1 end
-    local before = call('HMGET', p, unpack(call('ZRANGE', q, 0, rank - 1)))
-    local n = 1
-    for i = 1, #before do
-      if before[i] and #before[i] > 32 then n = n + 1 end
+  -- lost tells that a place which nobody stands at has had its turn, or is
+  -- forgotten. m is the p hash's.
+  local function lost(place, arrived, m)
+    return not arrived or (m and tonumber(arrived) < tonumber(m)) or
+      now - struct.unpack('>I8', place, 25) > struct.unpack('>I8', place, 17)
+  end
+
+  -- enter makes a place at the end of the queue. At the limit it takes the room
+  -- of the first one that nobody stands at; if there is none it makes no place.
+  local function enter(kid, scope, place, asked, limit)
+    local q, s, p = B .. 'q:' .. kid, B .. 's:' .. kid, B .. 'p:' .. kid
+    local away = call('ZRANGE', s, 0, 15, 'WITHSCORES')
+    if #away > 0 then
+      -- More go than come, so that those who never return do not pile up.
+      local m, gone = call('HGET', p, 'm'), {}
+      for i = 1, #away, 2 do
+        local old = call('HGET', p, away[i])
+        if not old or lost(old, away[i + 1], m) then gone[#gone + 1] = away[i] end
+      end
+      lose(kid, gone)
     end
-    return n
+    if limit > 0 then
+      local present = call('ZCARD', q)
+      if present >= limit then return false end
+      local over = present + call('ZCARD', s) - limit
+      if over >= 0 then lose(kid, call('ZRANGE', s, 0, math.min(over, 999))) end
+    end
+    local arrived = now
+    for _, z in ipairs({q, s}) do
+      local last = call('ZRANGE', z, -1, -1, 'WITHSCORES')[2]
+      if last then arrived = math.max(arrived, last + 1) end
+    end
+    call('ZADD', s, arrived, scope)
+    call('HSETNX', p, 'm', '0')
+    call('HSET', p, scope, place)
+    call('HSET', B .. 'r:' .. kid, scope, asked)
+    return true
+  end
+
+  -- position counts those present up to the scope's place.
+  local function position(kid, scope)
+    local q, s = B .. 'q:' .. kid, B .. 's:' .. kid
+    local rank = call('ZRANK', q, scope)
+    if rank then return rank + 1 end
+    local arrived = call('ZSCORE', s, scope)
+    return arrived and call('ZCOUNT', q, '-inf', arrived) + 1 or 0
   end
 
   local function conflict(kid, scope, rec)
-    local n = tonumber(call('HGET', B .. 'p:' .. kid, 'n') or 0)
-    local at = n > 0 and position(kid, scope) or 0
-    if n == 0 and call('ZSCORE', B .. 'q:' .. kid, scope) then at = 1 end
-    return answer('conflict', rec and rec:byte(2) == 2 and rec, n, at)
+    return answer('conflict', rec and rec:byte(2) == 2 and rec, call('ZCARD', B .. 'q:' .. kid), position(kid, scope))
   end
 
   Q = {
@@ -219,15 +298,34 @@ local function queue()
     handover = handover,
     untake = untake,
     untaken = untaken,
+    giveup = giveup,
+    lost = lost,
+    enter = enter,
     attach = attach,
     detach = detach,
-    position = position,
     conflict = conflict,
   }
   return Q
 end
 
--- serve hands a key that became free over to the next waiter.
+-- serve hands a key that became free over to the next waiter. A waiter's quota
+-- is counted by ending what is over, which frees more keys: those are served
+-- afterwards, for each inside the other would need a stack as deep as they are
+-- many.
+local freed
 function serve(kid)
-  if call('EXISTS', B .. 'q:' .. kid) == 1 then queue().handover(kid) end
+  if call('EXISTS', B .. 'q:' .. kid, B .. 's:' .. kid) == 0 then return end
+  if freed then
+    freed[#freed + 1] = kid
+    return
+  end
+  freed = {kid}
+  local i, broken = 1, nil
+  while freed[i] do
+    local ok, err = pcall(queue().handover, freed[i])
+    if not ok then broken = broken or err end
+    i = i + 1
+  end
+  freed = nil
+  if broken then error(broken) end
 end

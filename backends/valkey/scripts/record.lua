@@ -19,6 +19,7 @@ end
 -- meta reads the namespace's floor, the epoch of its stream, and the latest
 -- instant that was seen.
 local floor, epoch, seen
+local above = 0 -- the highest token that the caller knows of
 local function savemeta() call('SET', B .. 'm', struct.pack('>I8I8I8', floor, epoch, seen)) end
 
 local function meta()
@@ -32,7 +33,7 @@ local function meta()
       savemeta()
     end
   else
-    floor, epoch, seen = 0, math.floor(now / 1000), now
+    floor, epoch, seen = above, math.floor(now / 1000), now
     savemeta()
   end
 end
@@ -43,6 +44,13 @@ local function event(body, cause)
   meta()
   local id = call('XADD', B .. 'e', 'MAXLEN', '~', 10000, string.format('%.0f-*', epoch), 'r', body, 'c', cause)
   return epoch, id:match('%-(%d+)$') + 1
+end
+
+-- remembered is how long after its end a lease is kept: as long as any answer
+-- about it may be replayed, which for grants and renewals counts from when the
+-- lease would have ended.
+local function remembered(hist, idem, expires, at)
+  return math.max(hist, idem + math.max(0, expires - at))
 end
 
 -- finish ends the active lease of a key. The caller serves the queue.
@@ -59,7 +67,7 @@ local function finish(kid, rec, state, at, tail, hist, events, idem)
   local body = rec:sub(1, 1) .. string.char(state) .. rec:sub(3, 50) ..
     struct.pack(DYN, token, acquired, renewed, expires, ttl, renewals, at, hist, events, idem) ..
     rec:sub(123, #rec - 36) .. struct.pack('>I4', #tail) .. tail
-  local keep = math.ceil(math.max(hist, idem) / 1000) + 1
+  local keep = math.ceil(remembered(hist, idem, expires, now) / 1000) + 1
   call('ZADD', B .. 'z' .. state, math.floor(now / 1000) + keep, kid .. rec:sub(19, 34))
   local e, n = event(body, '')
   rec = body .. rec:sub(-32, -17) .. struct.pack('>I8I8', e, n)
@@ -115,11 +123,14 @@ local function find(kid, nonce)
   return visible(rec, hist) and rec
 end
 
--- answered returns the lease that a stored answer is about.
-local function answered(kid, prior)
+-- replay returns the stored answer to a request and the lease that it is about.
+-- An answer can outlive its lease, when a renewal made that shorter; then it is
+-- forgotten too.
+local function replay(kid, scope)
+  local prior = call('GET', B .. 'a:' .. scope)
+  if not prior then return false end
   local nonce = prior:sub(19, 34)
   local rec = load(kid)
   if not rec or rec:sub(19, 34) ~= nonce then rec = call('GET', B .. 'l:' .. nonce) end
-  if not rec then corrupt('answer') end
-  return rec
+  return rec and prior, rec
 end

@@ -3,14 +3,13 @@
 local holder, ttl, hist, events, keep, cause = ARGV[1], ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0, ARGV[6]
 
 local function renew(kid, scope, print, nonce, token)
-  local prior = call('GET', B .. 'a:' .. scope)
+  local prior, rec = replay(kid, scope)
   if prior then
     if prior:sub(2, 17) ~= print then return {'reused'} end
-    local rec = answered(kid, prior)
     if rec:byte(2) ~= 2 then return {'over', rec, 1} end
     return {'renewed', rec, 1, prior:sub(35)}
   end
-  local rec = find(kid, nonce)
+  rec = find(kid, nonce)
   if not rec then return {'none'} end
   if rec:sub(35, 50) ~= holder then return {'owner'} end
   local tok, acquired, _, _, last, renewals, _, _, _, idem = dyn(rec)
@@ -30,12 +29,10 @@ local function renew(kid, scope, print, nonce, token)
 end
 
 local all = {}
-for i = 7, #ARGV, 5 do
+-- Caught and raised again an error would lose its code.
+if #ARGV == 11 then all[1] = renew(ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]) end
+for i = 7, #ARGV > 11 and #ARGV or 0, 5 do
   local ok, res = pcall(renew, ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
-  if not ok then
-    if #ARGV == 11 then error(res) end
-    res = {'failed'}
-  end
-  all[#all + 1] = res
+  all[#all + 1] = ok and res or {'failed'}
 end
 return answer('renewals', unpack(all))

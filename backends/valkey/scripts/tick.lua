@@ -2,10 +2,20 @@
 -- when it was given up), takes the callers of dead gateways away, ends leases
 -- whose time is over, tells again of grants that nobody took, and forgets.
 local gw, beat, patience, waiting = ARGV[1], ARGV[2] * 1000, ARGV[3] * 1000, ARGV[4] == '1'
-local lost = 0
+local lost = call('DEL', B .. 'o:' .. gw)
 if waiting then
   if not call('ZSCORE', B .. 'g', gw) then lost = 1 end
   call('ZADD', B .. 'g', now + beat, gw)
+end
+
+-- Nobody could beat, or beats are measured by a clock that was set back: everybody
+-- gets the time to beat again.
+local last = tonumber(call('GET', B .. 'b') or '')
+if last and (now - last > STALL or last > now) then
+  local all = call('ZRANGE', B .. 'g', 0, -1)
+  for i = 1, #all do call('ZADD', B .. 'g', now + beat, all[i]) end
+  local ahead = call('ZRANGEBYSCORE', B .. 'u', now, '+inf', 'LIMIT', 0, 1000)
+  for i = 1, #ahead do call('ZADD', B .. 'u', now, ahead[i]) end
 end
 
 local more = 0
@@ -18,6 +28,7 @@ for i = 1, #dead do
     if place then queue().detach(kid, scope, place, dead[i], MAXTOKEN) end
     call('SREM', B .. 'y:' .. dead[i], held[j])
   end
+  queue().giveup(dead[i])
   if #held == 100 then more = 1 else call('ZREM', B .. 'g', dead[i]) end
 end
 
@@ -42,6 +53,14 @@ for i = 1, #called, 2 do
   end
 end
 
+-- Refusals that their waiters may not have heard of.
+local refused = call('ZRANGEBYSCORE', B .. 'd', '-inf', now - 100000, 'LIMIT', 0, 500, 'WITHSCORES')
+for i = 1, #refused, 2 do
+  local mine = refused[i]:sub(1, 11) == gw
+  if mine then turns[#turns + 1] = refused[i]:sub(12) end
+  if mine or now - refused[i + 1] > patience then call('ZREM', B .. 'd', refused[i]) end
+end
+
 for state = 3, 5 do
   local z = B .. 'z' .. state
   local over = call('ZCOUNT', z, '-inf', math.floor(now / 1000))
@@ -54,5 +73,11 @@ if now - seen > 1000000 then
   seen = now
   savemeta()
 end
+local crowd = call('ZCARD', B .. 'g')
+if crowd > 0 then
+  call('SET', B .. 'b', string.format('%.0f', now))
+elseif last then
+  call('DEL', B .. 'b')
+end
 local next = call('ZRANGE', B .. 'x', 0, 0, 'WITHSCORES')[2] or '0'
-return answer('tick', lost, more, next, unpack(turns))
+return answer('tick', lost, more, next, crowd, unpack(turns))

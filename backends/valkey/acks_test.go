@@ -1,0 +1,66 @@
+package valkey_test
+
+import (
+	"testing"
+	"time"
+
+	"leased/backends/valkey"
+	"leased/contract"
+	"leased/test/proc"
+)
+
+// TestReplicaAcks_trouble has one replica, which must confirm and is stopped.
+func TestReplicaAcks_trouble(t *testing.T) {
+	t.Parallel()
+	primary := proc.StartValkey(t)
+	replica := proc.StartReplica(t, primary)
+	b := on(t, primary, valkey.Config{Addresses: []string{primary.Addr}, ReplicaAcks: 1, ReplicaTimeout: time.Second})
+	primary.Do(t, "SET", "first", "1")
+	replica.Eventually(t, "the replica confirms", func(s string) bool { return s == "1" }, "EXISTS", "first")
+	held := b.grant("held")
+	replica.Pause()
+
+	// A copy is told nothing that the replica did not confirm, and does not keep
+	// the first from being undone.
+	r := b.acquireOf("copied")
+	first := make(chan error, 1)
+	go func() {
+		_, err := b.store.Acquire(b.within(5*time.Second), r)
+		first <- err
+	}()
+	b.eventually("the first copy was granted", 5*time.Second, func() bool { return b.health().ActiveLeases == 2 })
+	res, err := b.store.Acquire(b.within(5*time.Second), r)
+	if err == nil && res.Outcome == contract.OutcomeAcquired {
+		t.Errorf("a copy was told of a grant that no replica confirmed")
+	}
+	if err := <-first; contract.CodeOf(err) != contract.CodeUnavailable {
+		t.Errorf("the first copy: got %v, want unavailable", err)
+	}
+
+	// Refusals wait for nobody.
+	began := time.Now()
+	res, err = b.store.Acquire(b.within(5*time.Second), b.acquireOf("held"))
+	if err != nil || res.Outcome != contract.OutcomeConflict || time.Since(began) > 700*time.Millisecond {
+		t.Errorf("conflict: got %v, error %v after %v", res.Outcome, err, time.Since(began))
+	}
+
+	// The deadline holds though the server cannot be asked to undo.
+	late := b.acquireOf("late")
+	began = time.Now()
+	go func() {
+		time.Sleep(200 * time.Millisecond) // the grant is made, the replica is waited for
+		primary.Pause()
+	}()
+	_, err = b.store.Acquire(b.within(500*time.Millisecond), late)
+	if took := time.Since(began); contract.CodeOf(err) != contract.CodeOutcomeUnknown || took > time.Second {
+		t.Errorf("a server that stops before the replica confirmed: got %v after %v, want outcome_unknown", err, took)
+	}
+	primary.Resume()
+	b.eventually("the grant is undone in the background", 10*time.Second, func() bool { return b.health().ActiveLeases == 1 })
+
+	replica.Resume()
+	b.eventually("a copy of a confirmed grant is told of it", 10*time.Second, func() bool {
+		res, err := b.store.Acquire(b.within(2*time.Second), r)
+		return err == nil && res.Outcome == contract.OutcomeAcquired && res.Lease.Token > held.Token && res.Replayed
+	})
+}
