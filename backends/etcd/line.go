@@ -21,7 +21,7 @@ const (
 	queueLife = 24 * time.Hour
 	// leaveTimeout bounds how long a call whose wait is over waits to learn what
 	// came of it. It is less than contract.AnswerSlack.
-	leaveTimeout = contract.AnswerSlack * 3 / 4
+	leaveTimeout = contract.AnswerSlack * 5 / 6
 )
 
 // line is where calls of this store wait for one key. However many they are, one

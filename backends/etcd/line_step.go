@@ -33,6 +33,7 @@ type turn struct {
 	late    *local
 	left    int  // places that are left
 	more    bool // there was no room for all that there is to do
+	fast    bool // the key was not read for this turn
 	limited bool // nobody else may come to the queue meanwhile
 	answers []answered1
 }
@@ -105,7 +106,7 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 
 // hurry serves the key to the first spot if it is free, as far as is known.
 func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next *attempt, err error) {
-	t.q = t.st.queue.clone()
+	t.q, t.fast = t.st.queue.clone(), true
 	for _, lo := range t.locals {
 		if p := t.q.place(lo.a.scope); lo.stays {
 			continue
@@ -229,6 +230,10 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		t.q.places = t.q.places[skipStep:] // their turns have passed; the rest comes next
 		return true, t.store(ctx, false)
 	}
+	if t.fast && (len(t.q.places) == 0 || t.q.places[0].scope != lo.a.scope) {
+		t.l.forget() // who is before it must be read
+		return true, nil
+	}
 	rest := t.q.without(lo.a.scope)
 	if lo == t.late {
 		t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(s.names.answer(lo.a.scope)), "=", 0))
@@ -236,6 +241,9 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 	g, err := s.prepare(ctx, t.st, lo.a, rest, true)
 	if err != nil {
 		return false, err
+	}
+	if t.fast && t.q.places[0].create != 0 {
+		g.cmps = append(g.cmps, s.firstOfAll(t.l.ref, &t.q.places[0]))
 	}
 	g.cmps = append(g.cmps, t.joined...)
 	if !t.l.setPending(lo.sp, true) {

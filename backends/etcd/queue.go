@@ -267,6 +267,12 @@ func (s *Store) putPlaces(ctx context.Context, ref keyRef, changes []queueChange
 	return cmps, ops, nil
 }
 
+// firstOfAll compares that no place came before p: one that this store was not
+// told of yet, say. Where the queue was read this is known.
+func (s *Store) firstOfAll(ref keyRef, p *place) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(s.names.queue(ref)).WithPrefix(), ">", p.create-1)
+}
+
 // apply notes changes that were written at a revision.
 func (q *queue) apply(changes []queueChange, rev int64) {
 	for i := range changes {
