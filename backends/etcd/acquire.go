@@ -247,6 +247,8 @@ func toWaiter(err error) error {
 // From then on that gateway cannot take it back.
 func (s *Store) claim(ctx context.Context, st *state, a *attempt, res contract.Result) (contract.Result, bool, error) {
 	name := s.names.answer(a.scope)
+	maybe := false
+	var full *failure
 	for {
 		seen := *st.answer
 		seen.Unseen = false
@@ -256,17 +258,23 @@ func (s *Store) claim(ctx context.Context, st *state, a *attempt, res contract.R
 		switch {
 		case fail == nil && resp.Succeeded:
 			return res, true, nil
+		case fail != nil && fail.noSpace():
+			full = &failure{err: fail.err, sent: true, refused: true}
 		case fail != nil && !fail.unknown():
-			return contract.Result{}, false, fail
+			return contract.Result{}, false, writeError(ctx, fail, maybe)
+		case fail != nil:
+			maybe = true
 		}
 		again, err := s.load(ctx, st.ref, st.want)
 		switch {
 		case err != nil:
-			return contract.Result{}, false, err
+			return contract.Result{}, false, writeError(ctx, err, maybe || full != nil)
 		case again.answer == nil:
 			return contract.Result{}, false, undoneError{}
 		case !again.answer.Unseen:
 			return res, true, nil
+		case full != nil:
+			return contract.Result{}, false, writeError(ctx, full, maybe)
 		}
 		st = again
 	}

@@ -234,6 +234,7 @@ func (l *line) watch(ctx context.Context) {
 
 func (l *line) watchPrefix(ctx context.Context, prefix string, f func([]*clientv3.Event)) {
 	for ctx.Err() == nil {
+		age := l.s.pool.present()
 		resp, fail := l.s.pool.read(ctx, clientv3.OpGet(l.s.names.probe(), clientv3.WithCountOnly()))
 		if fail != nil {
 			sleep(ctx, retryPause)
@@ -241,6 +242,6 @@ func (l *line) watchPrefix(ctx context.Context, prefix string, f func([]*clientv
 		}
 		l.forget() // it may have changed while nobody watched
 		l.poke()
-		l.s.pool.follow(ctx, prefix, resp.Header.Revision+1, f, clientv3.WithPrefix())
+		l.s.pool.follow(ctx, age, prefix, resp.Header.Revision+1, f, clientv3.WithPrefix())
 	}
 }

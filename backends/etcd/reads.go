@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,9 +22,25 @@ func (s *Store) view(ctx context.Context, ref keyRef, w want) (*state, error) {
 			return st, nil
 		}
 		if err := s.settle(ctx, st); err != nil {
+			if st.expireUnsettled(err) {
+				return st, nil
+			}
 			return nil, errorOf(ctx, err, false)
 		}
 	}
+}
+
+// expireUnsettled shows the newest lease as expired, which it is, where etcd has
+// no space to put that on record.
+func (st *state) expireUnsettled(err error) bool {
+	f, ok := errors.AsType[*failure](err)
+	if !ok || !f.noSpace() {
+		return false
+	}
+	r := st.ended(ending{state: contract.StateExpired})
+	r.rev = st.head.rev
+	st.head, st.aliveMod, st.lifeMod = r, 0, 0
+	return true
 }
 
 // Check implements contract.Store.

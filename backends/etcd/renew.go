@@ -181,7 +181,7 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 	}
 	if fresh {
 		made = append(made, rec.Lease)
-		ops = append(ops, clientv3.OpPut(key+partAlive, ordinalText(rec.Ordinal), clientv3.WithLease(clientv3.LeaseID(rec.Lease))))
+		ops = append(ops, clientv3.OpPut(key+partAlive, rec.LeaseID, clientv3.WithLease(clientv3.LeaseID(rec.Lease))))
 	}
 	rec.Renewed, rec.Expires, rec.TTL = at, at+ttl.Microseconds(), ttl
 	rec.Renewals++
@@ -191,6 +191,13 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 		clientv3.OpPut(key+partHead, encode(rec)),
 		clientv3.OpPut(s.names.answer(r.Scope()), encode(a), clientv3.WithLease(answerLease)))
 	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops)
+	if fail != nil && fail.noSpace() {
+		var ans *answer
+		if ans, fail = s.applied(ctx, r.Scope(), a.Attempt, fail); ans != nil {
+			s.hints.forget(st.ref)
+			return rec, nil
+		}
+	}
 	if fail == nil && resp.Succeeded {
 		rec.rev, rec.aliveRev, rec.lifeRev = resp.Header.Revision, st.aliveMod, st.lifeMod
 		if rec.Lease != st.head.Lease {
