@@ -91,7 +91,7 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		case verdict != mayGrant:
 			return res, verdict == mustWait, nil
 		}
-		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope), false)
+		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope, skipStep), false)
 		if errors.Is(err, undoneError{}) {
 			continue
 		}

@@ -323,3 +323,88 @@ func TestStore_manyWaiters(t *testing.T) {
 		}
 	}
 }
+
+// TestStore_ghostPlace has a waiter leave while etcd hangs with the request for
+// its place: once etcd is back nobody is in the way.
+func TestStore_ghostPlace(t *testing.T) {
+	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
+	g1, g2 := crashOn(t, server), crashOn(t, server)
+	lease := grantOn(t, g2, "key")
+	lina := park(within(t, time.Minute), g1, waitingAcquire(t, "key", "lina", 50*time.Second))
+	queueOn(t, g2, "key", 1)
+	server.Pause(0)
+	if res, err := g1.Acquire(within(t, 3*time.Second), waitingAcquire(t, "key", "xena", 100*time.Millisecond)); err == nil && res.Outcome == contract.OutcomeAcquired {
+		t.Error("a held key was granted")
+	}
+	pause(300 * time.Millisecond)
+	server.Resume(0)
+	pause(time.Second)
+	queueOn(t, g2, "key", 1)
+	releaseOn(t, g2, lease)
+	lease = granted(t, lina, 5*time.Second)
+	releaseOn(t, g2, lease)
+	queueOn(t, g2, "key", 0)
+	if res, err := g2.Acquire(within(t, 5*time.Second), testAcquire(t, "key", "carol")); err != nil || res.Outcome != contract.OutcomeAcquired {
+		t.Errorf("the free key is %v, error %v", res.Outcome, err)
+	}
+}
+
+// TestStore_strangePlace puts a place of the gateway's session into the queue that
+// no call of it waits for, as a request that etcd applies late does.
+func TestStore_strangePlace(t *testing.T) {
+	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
+	g := crashOn(t, server)
+	lease := grantOn(t, g, "key")
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := park(ctx, g, waitingAcquire(t, "key", "gone", 50*time.Second))
+	queueOn(t, g, "key", 1)
+	c := etcdClient(t, server)
+	resp, err := c.Get(t.Context(), "leased/w/test/"+lease.KeyID.String()+"/", clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatal(err, len(resp.Kvs))
+	}
+	cancel()
+	<-gone
+	queueOn(t, g, "key", 0)
+	if _, err := c.Put(t.Context(), string(resp.Kvs[0].Key), string(resp.Kvs[0].Value)); err != nil {
+		t.Fatal(err)
+	}
+	queueOn(t, g, "key", 1) // a ghost
+	bob := park(within(t, time.Minute), g, waitingAcquire(t, "key", "bob", 50*time.Second))
+	releaseOn(t, g, lease)
+	granted(t, bob, 5*time.Second)
+	queueOn(t, g, "key", 0)
+}
+
+// TestStore_room gives the room of the first in the queue that is away to a
+// newcomer, whoever left first.
+func TestStore_room(t *testing.T) {
+	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
+	g := crashOn(t, server)
+	lease := grantOn(t, g, "key")
+	request := func(name string) *contract.AcquireRequest {
+		r := waitingAcquire(t, "key", name, 30*time.Second)
+		r.Limits.WaitersPerKey = 2
+		return r
+	}
+	leave1, leave2 := context.CancelFunc(nil), context.CancelFunc(nil)
+	var ctx context.Context
+	ctx, leave1 = context.WithCancel(t.Context())
+	first := park(ctx, g, request("first"))
+	queueOn(t, g, "key", 1)
+	ctx, leave2 = context.WithCancel(t.Context())
+	second := park(ctx, g, request("second"))
+	queueOn(t, g, "key", 2)
+	leave2()
+	<-second
+	queueOn(t, g, "key", 1)
+	leave1()
+	<-first
+	queueOn(t, g, "key", 0)
+	park(t.Context(), g, request("newcomer"))
+	queueOn(t, g, "key", 1)
+	again := park(within(t, time.Minute), g, request("second"))
+	queueOn(t, g, "key", 2)
+	releaseOn(t, g, lease)
+	granted(t, again, 5*time.Second)
+}

@@ -52,7 +52,7 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 	after.guess = false // of the request that ends; the one that is granted is compared below
 	after.head, after.floor, after.floorMod, after.rev = r, n.known.floor, n.known.floorMod, n.known.rev
 	after.queue = n.known.queue
-	rest := n.known.queue.without(a.scope)
+	rest := n.known.queue.without(a.scope, 0)
 	defer func() {
 		if fail == nil || !fail.unknown() {
 			n.l.setPending(n.sp, false)

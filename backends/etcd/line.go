@@ -21,6 +21,9 @@ const (
 	queueLife = 24 * time.Hour
 	// leaveTimeout bounds how long a call whose wait is over waits to learn what
 	// came of it. It is less than contract.AnswerSlack.
+	// doubtFor is how long etcd may take to apply what it was sent, beyond its own
+	// time-out of a request.
+	doubtFor     = 10 * time.Second
 	leaveTimeout = contract.AnswerSlack * 5 / 6
 )
 
@@ -46,6 +49,8 @@ type spot struct {
 	calls   []*waiter
 	pending bool // a grant was sent whose outcome is not known yet
 	tried   bool // to get a place, unread
+	// doubt is until when a place may appear that was asked for and not confirmed.
+	doubt time.Time
 }
 
 // waiter is one call that waits.
