@@ -224,7 +224,14 @@ func (s *Store) replayAcquire(ctx context.Context, st *state, a *attempt, t int6
 	}
 	res.Replayed = !bytes.Equal(st.answer.Attempt, a.mark)
 	if res.Replayed && st.answer.Unseen && !r.State.Terminal() {
-		return s.claim(ctx, st, a, res)
+		res, ok, err := s.claim(ctx, st, a, res)
+		if err == nil && ok {
+			res.Lease.ExpiresIn = s.leftOf(ctx, r, res.Lease.ExpiresIn)
+		}
+		return res, ok, err
+	}
+	if res.Replayed && !r.State.Terminal() {
+		res.Lease.ExpiresIn = s.leftOf(ctx, r, res.Lease.ExpiresIn)
 	}
 	return res, true, nil
 }

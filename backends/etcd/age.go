@@ -27,21 +27,22 @@ func (p *pool) observe(before int64, resp *clientv3.TxnResponse) {
 	}
 }
 
-// sameEpoch compares the epoch that was read with the one that is known. Where
+// sameEpoch compares the epoch that was read with the one that was known before. Where
 // there is none one is made: etcd is new, or was emptied.
-func (p *pool) sameEpoch(ctx context.Context, read *pb.RangeResponse) *failure {
-	known := p.epoch.Load()
+func (p *pool) sameEpoch(ctx context.Context, known *string, read *pb.RangeResponse) *failure {
 	if len(read.GetKvs()) == 0 {
 		return p.makeEpoch(ctx, known)
 	}
-	epoch := string(read.Kvs[0].Value)
-	if known != nil && *known == epoch || !p.epoch.CompareAndSwap(known, &epoch) {
-		return nil
-	}
-	if known != nil {
+	p.setEpoch(known, string(read.Kvs[0].Value))
+	return nil
+}
+
+func (p *pool) setEpoch(known *string, epoch string) {
+	switch {
+	case known != nil && *known == epoch:
+	case p.epoch.CompareAndSwap(known, &epoch) && known != nil:
 		p.gone()
 	}
-	return nil
 }
 
 func (p *pool) makeEpoch(ctx context.Context, known *string) *failure {
@@ -61,9 +62,7 @@ func (p *pool) makeEpoch(ctx context.Context, known *string) *failure {
 	if !resp.Succeeded {
 		epoch = string(resp.Responses[0].GetResponseRange().Kvs[0].Value)
 	}
-	if p.epoch.CompareAndSwap(known, &epoch) && known != nil {
-		p.gone()
-	}
+	p.setEpoch(known, epoch)
 	return nil
 }
 

@@ -109,7 +109,7 @@ func (st *state) newRecord(a *attempt, h held) *record {
 		Owner: r.Owner, Instance: r.Instance, State: contract.StateActive, Floor: st.floor,
 		Acquired: at, Renewed: at, Expires: at + ttl.Microseconds(), TTL: ttl, MaxLife: r.MaxLifetime,
 		ExecutionID: r.ExecutionID, JobID: r.JobID, TraceID: r.TraceID, RequestID: r.RequestID, Metadata: r.Metadata,
-		Lease: int64(h.id), LeaseTTL: h.ttl, fresh: h.fresh,
+		Lease: int64(h.id), LeaseTTL: h.ttl, fresh: h.fresh, lifeEnds: time.Now().Add(r.MaxLifetime),
 	}
 	n.id = newLeaseID(st.ref.id, ordinal)
 	n.LeaseID = n.id.String()

@@ -238,7 +238,7 @@ func (p *pool) txn(ctx context.Context, cmps []clientv3.Cmp, then []clientv3.Op)
 	}
 	p.observe(before, resp)
 	if !resp.Succeeded {
-		_ = p.sameEpoch(ctx, resp.Responses[0].GetResponseRange()) // else the next read settles it
+		_ = p.sameEpoch(ctx, epoch, resp.Responses[0].GetResponseRange()) // else the next read settles it
 	}
 	return resp, nil
 }
@@ -246,7 +246,7 @@ func (p *pool) txn(ctx context.Context, cmps []clientv3.Cmp, then []clientv3.Op)
 // read reads all of ops at one revision, linearisable.
 func (p *pool) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, *failure) {
 	var resp *clientv3.TxnResponse
-	before := p.seen.Load()
+	before, known := p.seen.Load(), p.epoch.Load()
 	ops = append(slices.Clone(ops), clientv3.OpGet(names{p.config.Prefix}.epoch()))
 	fail := p.do(ctx, true, func(ctx context.Context, c *clientv3.Client) (err error) {
 		resp, err = c.Txn(ctx).Then(ops...).Commit()
@@ -256,7 +256,7 @@ func (p *pool) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRespo
 		return nil, fail
 	}
 	p.observe(before, resp)
-	return resp, p.sameEpoch(ctx, resp.Responses[len(ops)-1].GetResponseRange())
+	return resp, p.sameEpoch(ctx, known, resp.Responses[len(ops)-1].GetResponseRange())
 }
 
 // grant makes an etcd lease and returns its id and the TTL that etcd gave it, in
