@@ -93,7 +93,7 @@ func TestStore_renewOtherClock(t *testing.T) {
 	if err != nil || res.Outcome != contract.OutcomeRenewed {
 		t.Fatal(res.Outcome, err)
 	}
-	bob := waitingAcquire(t, "key", "bob", 20*time.Second)
+	bob := waitingAcquire(t, "bob", 20*time.Second)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return

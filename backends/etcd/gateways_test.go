@@ -3,8 +3,6 @@ package etcd_test
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +13,7 @@ import (
 	"leased/test/proc"
 )
 
-// crash is a gateway of which the test may end the process.
+// crashOn opens a gateway of which the test may end the process.
 func crashOn(t *testing.T, e *proc.Etcd) *etcd.Store {
 	t.Helper()
 	s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: e.Endpoints()})
@@ -33,9 +31,9 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-func waitingAcquire(t *testing.T, name, request string, wait time.Duration) *contract.AcquireRequest {
+func waitingAcquire(t *testing.T, request string, wait time.Duration) *contract.AcquireRequest {
 	t.Helper()
-	r := testAcquire(t, name, request)
+	r := testAcquire(t, "key", request)
 	r.Wait = wait
 	return r
 }
@@ -64,10 +62,10 @@ func releaseOn(t *testing.T, s contract.Store, l *contract.Lease) {
 	}
 }
 
-// queueOn waits until so many wait for the key.
-func queueOn(t *testing.T, s contract.Store, name string, want int) {
+// queueOn waits until so many wait for the key "key".
+func queueOn(t *testing.T, s contract.Store, want int) {
 	t.Helper()
-	key := testAcquire(t, name, "x").Key.ID()
+	key := testAcquire(t, "key", "x").Key.ID()
 	for until := time.Now().Add(20 * time.Second); ; {
 		res, err := s.GetKey(within(t, 5*time.Second), &contract.GetKeyRequest{Namespace: "test", KeyID: key})
 		if err == nil && res.Queue.Length == want {
@@ -106,160 +104,14 @@ func granted(t *testing.T, ch <-chan contract.Result, limit time.Duration) *cont
 	}
 }
 
-// TestStore_emptiedTwoGateways has two gateways meet an etcd that lost everything
-// and whose revisions come again: tokens rise, nobody ends another's lease, and
-// streams tell of the gap and go on.
-func TestStore_emptiedTwoGateways(t *testing.T) {
-	server := proc.StartEtcd(t, proc.EtcdOptions{})
-	g1, g2 := crashOn(t, server), crashOn(t, server)
-	stream, err := g1.Watch(t.Context(), &contract.WatchRequest{Namespace: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
-	for i := range 8 {
-		grantOn(t, g1, fmt.Sprint("before-", i))
-	}
-	old := grantOn(t, g1, "key")
-	for range 9 {
-		if _, err := stream.Next(within(t, 5*time.Second)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	server.Empty(t, 0)
-	server.StartAll(t)
-	for i := range 8 {
-		grantOn(t, g2, fmt.Sprint("after-", i))
-	}
-	bob := grantOn(t, g2, "key")
-	if bob.Token <= old.Token {
-		t.Errorf("token %d after token %d", bob.Token, old.Token)
-	}
-	if res, err := g1.Release(within(t, 5*time.Second), releaseOf(t, old, "release-old")); err != nil || res.Outcome != contract.OutcomeNotFound {
-		t.Errorf("release of a lease that etcd lost: got %v, error %v, want not_found", res.Outcome, err)
-	}
-	if res, err := g2.Renew(within(t, 5*time.Second), renewalOf(t, bob, "renew-bob")); err != nil || res.Outcome != contract.OutcomeRenewed {
-		t.Errorf("renew of the new holder: got %v, error %v", res.Outcome, err)
-	}
-	gap := false
-	for {
-		ev, err := stream.Next(within(t, 10*time.Second))
-		if err != nil {
-			t.Fatalf("the stream ended with %v, gap %v", err, gap)
-		}
-		if gap = gap || ev.Kind == contract.EventGap; gap {
-			break
-		}
-	}
-	next := grantOn(t, g2, "next")
-	for {
-		ev, err := stream.Next(within(t, 10*time.Second))
-		if err != nil {
-			t.Fatalf("the stream is deaf after the gap: %v", err)
-		}
-		if ev.LeaseID == next.ID {
-			break
-		}
-	}
-}
-
-// TestStore_aliveNamesLease wants what every end and renewal compares to name the
-// lease: after a restore from a backup revisions come again.
-func TestStore_aliveNamesLease(t *testing.T) {
-	server := proc.StartEtcd(t, proc.EtcdOptions{})
-	g1 := crashOn(t, server)
-	mine := grantOn(t, g1, "key")
-	c := etcdClient(t, server)
-	name := "leased/k/test/" + mine.KeyID.String() + "/a"
-	resp, err := c.Get(t.Context(), name)
-	if err != nil || len(resp.Kvs) != 1 {
-		t.Fatal(err, len(resp.Kvs))
-	}
-	if got := string(resp.Kvs[0].Value); got != mine.ID.String() {
-		t.Errorf("what shows that the lease is alive is %q, want the lease's id %q", got, mine.ID)
-	}
-}
-
-// TestStore_noSpaceOnTheWay fills etcd with grants: whoever is told unavailable
-// holds nothing.
-func TestStore_noSpaceOnTheWay(t *testing.T) {
-	const quota = 16 << 20
-	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true, Args: []string{fmt.Sprint("--quota-backend-bytes=", quota)}})
-	g := crashOn(t, server)
-	grantOn(t, g, "first")
-	c := etcdClient(t, server)
-	pad := strings.Repeat("x", 200<<10)
-	for i := 0; ; i++ {
-		st, err := c.Status(t.Context(), server.Endpoints()[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if st.DbSize > quota-1500<<10 {
-			break
-		}
-		if _, err := c.Put(t.Context(), fmt.Sprint("pad/", i), pad); err != nil {
-			t.Fatal(err)
-		}
-		pause(20 * time.Millisecond) // the size is that of the last commit to disk
-	}
-	meta := map[string]string{}
-	for i := range 15 {
-		meta[fmt.Sprint("m", i)] = strings.Repeat("y", 250)
-	}
-	var mu sync.Mutex
-	var refused []*contract.AcquireRequest
-	full := make(chan struct{})
-	var once sync.Once
-	var wg sync.WaitGroup
-	for w := range 128 {
-		wg.Go(func() {
-			for i := range 400 {
-				select {
-				case <-full:
-					return
-				default:
-				}
-				r := testAcquire(t, fmt.Sprintf("k-%d-%d", w, i), fmt.Sprintf("r-%d-%d", w, i))
-				r.Metadata = meta
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-				_, err := g.Acquire(ctx, r)
-				cancel()
-				if contract.CodeOf(err) == contract.CodeUnavailable {
-					mu.Lock()
-					refused = append(refused, r)
-					mu.Unlock()
-					once.Do(func() { time.AfterFunc(200*time.Millisecond, func() { close(full) }) })
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if len(refused) == 0 {
-		t.Fatal("etcd was never out of space")
-	}
-	held := 0
-	for _, r := range refused {
-		res, err := g.GetKey(within(t, 5*time.Second), &contract.GetKeyRequest{Namespace: "test", KeyID: r.Key.ID()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res.Lease != nil {
-			held++
-		}
-	}
-	if held > 0 {
-		t.Errorf("%d of %d that were told unavailable hold their keys", held, len(refused))
-	}
-}
-
 // TestStore_deadGatewayFreeKey frees a key whose only waiter was at a gateway that
 // died: who comes without waiting gets it, or is told who has it.
 func TestStore_deadGatewayFreeKey(t *testing.T) {
 	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
 	g1, g2 := crashOn(t, server), crashOn(t, server)
 	lease := grantOn(t, g2, "key")
-	park(t.Context(), g1, waitingAcquire(t, "key", "wanda", 30*time.Second))
-	queueOn(t, g2, "key", 1)
+	park(t.Context(), g1, waitingAcquire(t, "wanda", 30*time.Second))
+	queueOn(t, g2, 1)
 	pause(time.Second) // its session is known to be alive
 	g1.Kill()
 	releaseOn(t, g2, lease)
@@ -295,7 +147,7 @@ func TestStore_manyWaiters(t *testing.T) {
 	lease := grantOn(t, g2, "key")
 	served := make(chan contract.Result, crowd)
 	for i := range crowd {
-		r := waitingAcquire(t, "key", fmt.Sprint("w", i), 100*time.Second)
+		r := waitingAcquire(t, fmt.Sprint("w", i), 100*time.Second)
 		go func() {
 			res, err := g1.Acquire(context.Background(), r)
 			if err == nil {
@@ -304,10 +156,10 @@ func TestStore_manyWaiters(t *testing.T) {
 		}()
 	}
 	// Without a deadline their wait ends with the default one.
-	queueOn(t, g2, "key", crowd)
+	queueOn(t, g2, crowd)
 	dropSessions(t, server)
-	queueOn(t, g2, "key", 0)
-	queueOn(t, g2, "key", crowd)
+	queueOn(t, g2, 0)
+	queueOn(t, g2, crowd)
 	releaseOn(t, g2, lease)
 	lease = granted(t, served, 5*time.Second)
 	g1.Kill()
@@ -330,20 +182,20 @@ func TestStore_ghostPlace(t *testing.T) {
 	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
 	g1, g2 := crashOn(t, server), crashOn(t, server)
 	lease := grantOn(t, g2, "key")
-	lina := park(within(t, time.Minute), g1, waitingAcquire(t, "key", "lina", 50*time.Second))
-	queueOn(t, g2, "key", 1)
+	lina := park(within(t, time.Minute), g1, waitingAcquire(t, "lina", 50*time.Second))
+	queueOn(t, g2, 1)
 	server.Pause(0)
-	if res, err := g1.Acquire(within(t, 3*time.Second), waitingAcquire(t, "key", "xena", 100*time.Millisecond)); err == nil && res.Outcome == contract.OutcomeAcquired {
+	if res, err := g1.Acquire(within(t, 3*time.Second), waitingAcquire(t, "xena", 100*time.Millisecond)); err == nil && res.Outcome == contract.OutcomeAcquired {
 		t.Error("a held key was granted")
 	}
 	pause(300 * time.Millisecond)
 	server.Resume(0)
 	pause(time.Second)
-	queueOn(t, g2, "key", 1)
+	queueOn(t, g2, 1)
 	releaseOn(t, g2, lease)
 	lease = granted(t, lina, 5*time.Second)
 	releaseOn(t, g2, lease)
-	queueOn(t, g2, "key", 0)
+	queueOn(t, g2, 0)
 	if res, err := g2.Acquire(within(t, 5*time.Second), testAcquire(t, "key", "carol")); err != nil || res.Outcome != contract.OutcomeAcquired {
 		t.Errorf("the free key is %v, error %v", res.Outcome, err)
 	}
@@ -356,8 +208,8 @@ func TestStore_strangePlace(t *testing.T) {
 	g := crashOn(t, server)
 	lease := grantOn(t, g, "key")
 	ctx, cancel := context.WithCancel(t.Context())
-	gone := park(ctx, g, waitingAcquire(t, "key", "gone", 50*time.Second))
-	queueOn(t, g, "key", 1)
+	gone := park(ctx, g, waitingAcquire(t, "gone", 50*time.Second))
+	queueOn(t, g, 1)
 	c := etcdClient(t, server)
 	resp, err := c.Get(t.Context(), "leased/w/test/"+lease.KeyID.String()+"/", clientv3.WithPrefix())
 	if err != nil || len(resp.Kvs) != 1 {
@@ -365,15 +217,15 @@ func TestStore_strangePlace(t *testing.T) {
 	}
 	cancel()
 	<-gone
-	queueOn(t, g, "key", 0)
+	queueOn(t, g, 0)
 	if _, err := c.Put(t.Context(), string(resp.Kvs[0].Key), string(resp.Kvs[0].Value)); err != nil {
 		t.Fatal(err)
 	}
-	queueOn(t, g, "key", 1) // a ghost
-	bob := park(within(t, time.Minute), g, waitingAcquire(t, "key", "bob", 50*time.Second))
+	queueOn(t, g, 1) // a ghost
+	bob := park(within(t, time.Minute), g, waitingAcquire(t, "bob", 50*time.Second))
 	releaseOn(t, g, lease)
 	granted(t, bob, 5*time.Second)
-	queueOn(t, g, "key", 0)
+	queueOn(t, g, 0)
 }
 
 // TestStore_room gives the room of the first in the queue that is away to a
@@ -383,28 +235,28 @@ func TestStore_room(t *testing.T) {
 	g := crashOn(t, server)
 	lease := grantOn(t, g, "key")
 	request := func(name string) *contract.AcquireRequest {
-		r := waitingAcquire(t, "key", name, 30*time.Second)
+		r := waitingAcquire(t, name, 30*time.Second)
 		r.Limits.WaitersPerKey = 2
 		return r
 	}
-	leave1, leave2 := context.CancelFunc(nil), context.CancelFunc(nil)
-	var ctx context.Context
-	ctx, leave1 = context.WithCancel(t.Context())
+	ctx, leave1 := context.WithCancel(t.Context())
+	defer leave1()
 	first := park(ctx, g, request("first"))
-	queueOn(t, g, "key", 1)
-	ctx, leave2 = context.WithCancel(t.Context())
+	queueOn(t, g, 1)
+	ctx, leave2 := context.WithCancel(t.Context())
+	defer leave2()
 	second := park(ctx, g, request("second"))
-	queueOn(t, g, "key", 2)
+	queueOn(t, g, 2)
 	leave2()
 	<-second
-	queueOn(t, g, "key", 1)
+	queueOn(t, g, 1)
 	leave1()
 	<-first
-	queueOn(t, g, "key", 0)
+	queueOn(t, g, 0)
 	park(t.Context(), g, request("newcomer"))
-	queueOn(t, g, "key", 1)
+	queueOn(t, g, 1)
 	again := park(within(t, time.Minute), g, request("second"))
-	queueOn(t, g, "key", 2)
+	queueOn(t, g, 2)
 	releaseOn(t, g, lease)
 	granted(t, again, 5*time.Second)
 }
