@@ -260,3 +260,27 @@ func TestStore_room(t *testing.T) {
 	releaseOn(t, g, lease)
 	granted(t, again, 5*time.Second)
 }
+
+// TestStore_crowdDies serves the next waiter that is present within two seconds,
+// however many there were at a gateway that died.
+func TestStore_crowdDies(t *testing.T) {
+	const crowd = 500
+	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
+	g1, g2 := crashOn(t, server), crashOn(t, server)
+	lease := grantOn(t, g2, "key")
+	ctx := within(t, time.Minute)
+	for i := range crowd {
+		park(ctx, g1, waitingAcquire(t, fmt.Sprint("w", i), 50*time.Second))
+	}
+	queueOn(t, g2, crowd)
+	last := park(ctx, g2, waitingAcquire(t, "last", 50*time.Second))
+	queueOn(t, g2, crowd+1)
+	pause(2 * time.Second) // the gateways know each other
+	died := time.Now()
+	g1.Kill()
+	releaseOn(t, g2, lease)
+	granted(t, last, 10*time.Second)
+	if took := time.Since(died); took > 2*time.Second+contract.AnswerSlack {
+		t.Errorf("the next one present was served %v after the gateway of the others died", took)
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"leased/contract"
 	"leased/test/proc"
 )
@@ -155,5 +157,57 @@ func TestStore_noSpaceOnTheWay(t *testing.T) {
 	}
 	if held > 0 {
 		t.Errorf("%d of %d that were told unavailable hold their keys", held, len(refused))
+	}
+}
+
+// TestStore_noSpaceStaleHint ends a lease that another gateway renewed, and
+// shows one that expired, while etcd takes no more than deletions.
+func TestStore_noSpaceStaleHint(t *testing.T) {
+	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
+	g1, g2 := crashOn(t, server), crashOn(t, server)
+	lease := grantOn(t, g1, "key")
+	if res, err := g2.Renew(within(t, 5*time.Second), renewalOf(t, lease, "renew")); err != nil || res.Outcome != contract.OutcomeRenewed {
+		t.Fatal(res.Outcome, err)
+	}
+	short := testAcquire(t, "short", "short")
+	short.TTL = time.Second
+	res, err := g2.Acquire(within(t, 5*time.Second), short)
+	if err != nil || res.Outcome != contract.OutcomeAcquired {
+		t.Fatal(res.Outcome, err)
+	}
+	c := etcdClient(t, server)
+	status, err := c.Status(t.Context(), server.Endpoints()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: pb.AlarmType_NOSPACE,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r := releaseOf(t, lease, "release")
+	r.Retention.Idempotency += time.Minute // which takes a bucket that there is not yet
+	if res, err := g1.Release(within(t, 5*time.Second), r); err != nil || res.Outcome != contract.OutcomeReleased {
+		t.Errorf("release: got %v, error %v", res.Outcome, err)
+	}
+	for until := time.Now().Add(10 * time.Second); ; {
+		got, err := g2.Get(within(t, 5*time.Second), &contract.GetRequest{Namespace: "test", LeaseID: res.Lease.ID})
+		if err != nil {
+			t.Fatalf("get: %v", err)
+		}
+		if got.Lease.State == contract.StateExpired {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("get: the lease is still %v", got.Lease.State)
+		}
+		pause(50 * time.Millisecond)
+	}
+	check, err := g2.Check(within(t, 5*time.Second), &contract.CheckRequest{Namespace: "test", KeyID: res.Lease.KeyID, Token: res.Lease.Token})
+	if err != nil || check.Outcome != contract.OutcomeEndedExpired {
+		t.Errorf("check: got %v, error %v, want expired", check.Outcome, err)
+	}
+	if _, err := g2.History(within(t, 5*time.Second), &contract.HistoryRequest{Namespace: "test", KeyID: res.Lease.KeyID}); err != nil {
+		t.Errorf("history: %v", err)
 	}
 }
