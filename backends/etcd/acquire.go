@@ -91,7 +91,7 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		case verdict != mayGrant:
 			return res, verdict == mustWait, nil
 		}
-		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope), false)
+		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope, skipStep), false)
 		if errors.Is(err, undoneError{}) {
 			continue
 		}
@@ -224,7 +224,14 @@ func (s *Store) replayAcquire(ctx context.Context, st *state, a *attempt, t int6
 	}
 	res.Replayed = !bytes.Equal(st.answer.Attempt, a.mark)
 	if res.Replayed && st.answer.Unseen && !r.State.Terminal() {
-		return s.claim(ctx, st, a, res)
+		res, ok, err := s.claim(ctx, st, a, res)
+		if err == nil && ok {
+			res.Lease.ExpiresIn = s.leftOf(ctx, r, res.Lease.ExpiresIn)
+		}
+		return res, ok, err
+	}
+	if res.Replayed && !r.State.Terminal() {
+		res.Lease.ExpiresIn = s.leftOf(ctx, r, res.Lease.ExpiresIn)
 	}
 	return res, true, nil
 }
@@ -247,6 +254,8 @@ func toWaiter(err error) error {
 // From then on that gateway cannot take it back.
 func (s *Store) claim(ctx context.Context, st *state, a *attempt, res contract.Result) (contract.Result, bool, error) {
 	name := s.names.answer(a.scope)
+	maybe := false
+	var full *failure
 	for {
 		seen := *st.answer
 		seen.Unseen = false
@@ -256,17 +265,23 @@ func (s *Store) claim(ctx context.Context, st *state, a *attempt, res contract.R
 		switch {
 		case fail == nil && resp.Succeeded:
 			return res, true, nil
+		case fail != nil && fail.noSpace():
+			full = &failure{err: fail.err, sent: true, refused: true}
 		case fail != nil && !fail.unknown():
-			return contract.Result{}, false, fail
+			return contract.Result{}, false, writeError(ctx, fail, maybe)
+		case fail != nil:
+			maybe = true
 		}
 		again, err := s.load(ctx, st.ref, st.want)
 		switch {
 		case err != nil:
-			return contract.Result{}, false, err
+			return contract.Result{}, false, writeError(ctx, err, maybe || full != nil)
 		case again.answer == nil:
 			return contract.Result{}, false, undoneError{}
 		case !again.answer.Unseen:
 			return res, true, nil
+		case full != nil:
+			return contract.Result{}, false, writeError(ctx, full, maybe)
 		}
 		st = again
 	}

@@ -55,12 +55,17 @@ func (s *Store) freeOps(st *state) []clientv3.Op {
 	return ops
 }
 
-// stillThere compares that the newest lease is as it was seen, and alive.
+// stillThere compares that the newest lease is as it was seen, and alive. That it
+// is this lease is compared besides the revisions: in an etcd that was restored
+// from a backup they come again.
 func (s *Store) stillThere(st *state) []clientv3.Cmp {
 	key := s.names.key(st.ref.ns, st.ref.id)
 	cmps := []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(key+partHead), "=", st.headMod),
 		clientv3.Compare(clientv3.ModRevision(key+partAlive), "=", st.aliveMod),
+	}
+	if st.aliveMod != 0 {
+		cmps = append(cmps, clientv3.Compare(clientv3.Value(key+partAlive), "=", st.head.LeaseID))
 	}
 	if st.head.Life != 0 {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(key+partLife), "=", st.lifeMod))
@@ -71,6 +76,13 @@ func (s *Store) stillThere(st *state) []clientv3.Cmp {
 // settle writes down that the state's newest lease is over on etcd's clock.
 // Whoever meets it does so, and one of them succeeds; the caller reads again.
 func (s *Store) settle(ctx context.Context, st *state) error {
+	_, err := s.settleSurely(ctx, st)
+	return err
+}
+
+// settleSurely is settle that also tells whether the lease is certainly not due
+// any more.
+func (s *Store) settleSurely(ctx context.Context, st *state) (sure bool, err error) {
 	bucket, fail := s.buckets.lease(ctx, st.head.keepFor())
 	if fail == nil {
 		r := st.ended(ending{state: contract.StateExpired})
@@ -86,14 +98,16 @@ func (s *Store) settle(ctx context.Context, st *state) error {
 	}
 	switch {
 	case fail == nil:
-		return nil
+		return true, nil
 	case isErr(fail.err, rpctypes.ErrLeaseNotFound):
 		s.buckets.forget()
-		return nil
+		return false, nil
+	case fail.noSpace():
+		return false, &failure{err: fail.err, sent: true, refused: true}
 	case fail.unknown() && ctx.Err() == nil:
-		return nil // the caller looks whether it is done
+		return false, nil // the caller looks whether it is done
 	}
-	return fail
+	return false, fail
 }
 
 // observe tells the observer of an expiry that this store recorded.
@@ -179,12 +193,19 @@ func (s *Store) end(ctx context.Context, c *endCall) (contract.Result, error) {
 		}
 		switch {
 		case fail == nil: // something changed meanwhile
+		case fail.noSpace() && fail.refused:
+			s.hints.forget(c.ref)
+			if r, fail := s.endWithoutSpace(ctx, st, c); fail != nil && fail.unknown() {
+				maybe = true
+			} else if fail != nil {
+				return contract.Result{}, writeError(ctx, fail, maybe)
+			} else if r != nil {
+				return contract.Result{Outcome: c.outcome, Lease: r.lease(c.ref.ns, now())}, nil
+			}
 		case fail.unknown():
 			maybe = true
 		case isErr(fail.err, rpctypes.ErrLeaseNotFound):
 			s.buckets.forget()
-		case isErr(fail.err, rpctypes.ErrNoSpace):
-			return s.endWithoutSpace(ctx, st, c, maybe)
 		default:
 			return contract.Result{}, writeError(ctx, fail, maybe)
 		}
@@ -254,11 +275,20 @@ func (s *Store) commitEnd(ctx context.Context, st *state, c *endCall, bucket cli
 	}
 	ops := append(s.endOps(st, r, headBucket), clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
 	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops)
-	if fail != nil || !resp.Succeeded {
+	switch {
+	case fail != nil && fail.noSpace():
+		var ans *answer
+		if ans, fail = s.applied(ctx, c.scope, c.mark, fail); ans == nil {
+			s.hints.forget(st.ref)
+			return nil, fail
+		}
+		r.rev = ans.rev
+	case fail != nil || !resp.Succeeded:
 		s.hints.forget(st.ref)
 		return nil, fail
+	default:
+		r.rev = resp.Header.Revision
 	}
-	r.rev = resp.Header.Revision
 	s.hints.wrote(st.ref, r)
 	s.ownEnds.add(r.rev)
 	s.wakeLine(st.ref, r)
@@ -268,24 +298,45 @@ func (s *Store) commitEnd(ctx context.Context, st *state, c *endCall, bucket cli
 // endWithoutSpace ends a lease while etcd takes no more than deletions. The key
 // is free at once; that it was not an expiry goes on record only if etcd has
 // space again before somebody settles it, see DESIGN.md.
-func (s *Store) endWithoutSpace(ctx context.Context, st *state, c *endCall, maybe bool) (contract.Result, error) {
+// It returns nothing if the state has changed.
+func (s *Store) endWithoutSpace(ctx context.Context, st *state, c *endCall) (*record, *failure) {
 	resp, fail := s.pool.txn(ctx, s.stillThere(st), s.freeOps(st))
-	switch {
-	case fail != nil:
-		return contract.Result{}, writeError(ctx, fail, maybe || fail.unknown())
-	case !resp.Succeeded:
-		return contract.Result{}, writeError(ctx, newFailure(rpctypes.ErrNoSpace, true), maybe)
+	if fail != nil || !resp.Succeeded {
+		return nil, fail
 	}
 	r := st.ended(c.ending)
 	s.endLeases(r.Lease, r.Life)
-	return contract.Result{Outcome: c.outcome, Lease: r.lease(c.ref.ns, now())}, nil
+	return r, nil
+}
+
+// applied finds out whether the transaction that etcd had no space for was
+// applied all the same: it is asked for the answer with the call's mark. It
+// returns the answer, or how the call failed.
+func (s *Store) applied(ctx context.Context, scope contract.Scope, mark []byte, noSpace *failure) (*answer, *failure) {
+	resp, fail := s.pool.read(ctx, clientv3.OpGet(s.names.answer(scope)))
+	if fail != nil {
+		return nil, noSpace // still unknown
+	}
+	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
+		a, err := decodeAnswer(kv)
+		if err != nil {
+			return nil, noSpace
+		}
+		if bytes.Equal(a.Attempt, mark) {
+			if a.rev != kv.CreateRevision {
+				return nil, noSpace // somebody has claimed it already, and the caller reads again
+			}
+			return a, nil
+		}
+	}
+	return nil, &failure{err: noSpace.err, sent: true, refused: true}
 }
 
 // undo ends a grant that nobody was there to take, and forgets its answer, so
 // that a retry is a fresh attempt. It reports false if somebody has seen the
 // grant since: then it is theirs.
 func (s *Store) undo(ctx context.Context, a *attempt, g *share) (bool, error) {
-	for maybe := false; ; {
+	for maybe, full := false, false; ; {
 		st, err := s.load(ctx, a.ref, want{scope: a.scope})
 		if err != nil {
 			return false, err
@@ -299,14 +350,23 @@ func (s *Store) undo(ctx context.Context, a *attempt, g *share) (bool, error) {
 		r := st.ended(ending{
 			state: contract.StateReleased, by: st.head.Owner, requestID: a.req.RequestID, traceID: a.req.TraceID, reason: undoneReason,
 		})
-		bucket, fail := s.buckets.lease(ctx, r.keepFor())
-		if fail != nil {
-			return false, fail
-		}
 		answer := s.names.answer(a.scope)
 		cmps := append(s.stillThere(st), clientv3.Compare(clientv3.ModRevision(answer), "=", g.rev))
-		resp, fail := s.pool.txn(ctx, cmps, append(s.endOps(st, r, bucket), clientv3.OpDelete(answer)))
+		ops := s.freeOps(st)
+		bucket, fail := s.buckets.lease(ctx, r.keepFor())
 		switch {
+		case fail != nil && fail.noSpace():
+			full = true
+		case fail != nil:
+			return false, fail
+		}
+		if !full {
+			ops = s.endOps(st, r, bucket)
+		}
+		resp, fail := s.pool.txn(ctx, cmps, append(ops, clientv3.OpDelete(answer)))
+		switch {
+		case fail != nil && fail.noSpace():
+			maybe, full = true, true // from now on only what takes no space
 		case fail != nil && !fail.unknown():
 			return false, fail
 		case fail != nil:

@@ -11,11 +11,12 @@ import (
 
 // notApplied lists the errors with which etcd says that it refused before it
 // did anything. All others leave the outcome of a write open: gRPC's
-// Unavailable among them, which a server also answers after it proposed.
+// Unavailable among them, which a server also answers after it proposed, and the
+// lack of space, which it also finds when it has applied the transaction.
 func notApplied() []error {
 	return []error{
 		rpctypes.ErrNoLeader, rpctypes.ErrNotLeader, rpctypes.ErrUnhealthy, rpctypes.ErrTooManyRequests, rpctypes.ErrNotCapable,
-		rpctypes.ErrGRPCNotSupportedForLearner, rpctypes.ErrNoSpace, rpctypes.ErrCorrupt,
+		rpctypes.ErrGRPCNotSupportedForLearner, rpctypes.ErrCorrupt,
 		rpctypes.ErrRequestTooLarge, rpctypes.ErrTooManyOps, rpctypes.ErrDuplicateKey,
 		rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseExist, rpctypes.ErrLeaseTTLTooLarge,
 		rpctypes.ErrCompacted, rpctypes.ErrFutureRev,
@@ -40,10 +41,14 @@ func (f *failure) Unwrap() error { return f.err }
 // unknown tells that a write may have been applied.
 func (f *failure) unknown() bool { return f.sent && !f.refused }
 
+// noSpace tells that etcd is out of space. It may have found that when the write
+// was applied; a read that begins afterwards shows whether it was.
+func (f *failure) noSpace() bool { return isErr(f.err, rpctypes.ErrNoSpace) }
+
 // elsewhere tells that another member may be able to answer.
 func (f *failure) elsewhere() bool {
 	if !f.refused {
-		return true
+		return !f.noSpace() // which all members agree on
 	}
 	for _, e := range [...]error{
 		rpctypes.ErrNoLeader, rpctypes.ErrNotLeader, rpctypes.ErrUnhealthy, rpctypes.ErrTooManyRequests, rpctypes.ErrGRPCNotSupportedForLearner,

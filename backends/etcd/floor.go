@@ -36,6 +36,7 @@ func (s *Store) RaiseFloor(ctx context.Context, r *contract.RaiseFloorRequest) e
 func (s *Store) raiseFloor(ctx context.Context, ns string, above contract.Token) error {
 	name := s.names.floor(ns)
 	maybe := false
+	var full *failure
 	for {
 		resp, fail := s.pool.read(ctx, clientv3.OpGet(name))
 		if fail != nil {
@@ -51,8 +52,11 @@ func (s *Store) raiseFloor(ctx context.Context, ns string, above contract.Token)
 		}
 		// The next transaction's revision is at least one more than this one.
 		need := int64(above) - resp.Header.Revision
-		if need <= floor {
+		switch {
+		case need <= floor:
 			return nil
+		case full != nil: // and it was not applied
+			return writeError(ctx, full, maybe)
 		}
 		done, fail := s.pool.txn(ctx,
 			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(name), "=", mod)},
@@ -60,6 +64,8 @@ func (s *Store) raiseFloor(ctx context.Context, ns string, above contract.Token)
 		switch {
 		case fail == nil && done.Succeeded:
 			return nil
+		case fail != nil && fail.noSpace():
+			full = &failure{err: fail.err, sent: true, refused: true}
 		case fail != nil && !fail.unknown():
 			return writeError(ctx, fail, maybe)
 		case fail != nil:
@@ -88,6 +94,8 @@ func (s *Store) wentBack() {
 	raise(&s.tokens.above, max(s.tokens.top.Load(), time.Now().UnixMicro()))
 	s.hints.clear()
 	s.buckets.forget()
+	s.spares.expire(true)
+	s.wakeLines()
 	s.config.Logger.Warn("etcd has gone back to an older state; tokens continue above the highest one seen")
 }
 

@@ -27,9 +27,22 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // follow hands f the events of key from a revision on, those of a revision all
 // at once, until ctx ends or etcd no longer has a revision that is due: then it
-// returns the first one that it has. Watches that end, or go silent, are started
+// returns the first one that it has. It also returns when the age is over. Watches that end, or go silent, are started
 // again where they were.
-func (p *pool) follow(ctx context.Context, key string, from int64, f func([]*clientv3.Event), opts ...clientv3.OpOption) (compacted int64) {
+func (p *pool) follow(
+	ctx context.Context, age <-chan struct{}, key string, from int64, f func([]*clientv3.Event), opts ...clientv3.OpOption,
+) (compacted int64) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-age:
+			cancel()
+		case <-stop:
+		}
+	}()
 	for turn := 0; ctx.Err() == nil; turn++ {
 		order := p.order()
 		c, err := order[turn%len(order)].get()

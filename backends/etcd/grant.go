@@ -45,10 +45,14 @@ func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue,
 	lease := h.id
 	g := &grantPlan{a: a, record: st.newRecord(a, h)}
 	g.cmps = s.guessed(st, s.unchanged(st))
+	if st.aliveMod == 0 {
+		// Whatever else was seen, nothing is granted over a lease that is alive.
+		g.cmps = append(g.cmps, clientv3.Compare(clientv3.CreateRevision(s.names.key(st.ref.ns, st.ref.id)+partAlive), "=", 0))
+	}
 	head := s.names.key(st.ref.ns, st.ref.id)
 	g.ops = []clientv3.Op{
 		clientv3.OpPut(head+partHead, encode(g.record)),
-		clientv3.OpPut(head+partAlive, ordinalText(g.record.Ordinal), clientv3.WithLease(lease)),
+		clientv3.OpPut(head+partAlive, g.record.LeaseID, clientv3.WithLease(lease)),
 		clientv3.OpPut(s.names.own(st.ref.ns, r.Owner, st.ref.id), ""),
 		clientv3.OpPut(s.names.answer(a.scope), encode(&answer{
 			Version: recordVersion, Verb: contract.VerbAcquire, Fingerprint: a.print[:], Ordinal: g.record.Ordinal, Attempt: a.mark, Unseen: unseen,
@@ -105,7 +109,7 @@ func (st *state) newRecord(a *attempt, h held) *record {
 		Owner: r.Owner, Instance: r.Instance, State: contract.StateActive, Floor: st.floor,
 		Acquired: at, Renewed: at, Expires: at + ttl.Microseconds(), TTL: ttl, MaxLife: r.MaxLifetime,
 		ExecutionID: r.ExecutionID, JobID: r.JobID, TraceID: r.TraceID, RequestID: r.RequestID, Metadata: r.Metadata,
-		Lease: int64(h.id), LeaseTTL: h.ttl, fresh: h.fresh,
+		Lease: int64(h.id), LeaseTTL: h.ttl, fresh: h.fresh, lifeEnds: time.Now().Add(r.MaxLifetime),
 	}
 	n.id = newLeaseID(st.ref.id, ordinal)
 	n.LeaseID = n.id.String()
@@ -161,6 +165,13 @@ func (s *Store) commitPlan(ctx context.Context, st *state, g *grantPlan) (bool, 
 		return false, nil
 	}
 	s.hints.forget(st.ref)
+	if fail.noSpace() {
+		var ans *answer
+		if ans, fail = s.applied(ctx, g.a.scope, g.a.mark, fail); ans != nil {
+			g.record.rev, g.record.aliveRev = ans.rev, ans.rev
+			return true, nil
+		}
+	}
 	if !fail.unknown() {
 		s.discard(g)
 	}

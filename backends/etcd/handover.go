@@ -37,7 +37,7 @@ func (s *Store) nextInLine(st *state) *next {
 	}
 	p := &known.queue.places[i]
 	sp := l.waiting[p.scope]
-	if i > skipStep || sp == nil || sp.pending || sp.a.req.Limits.LeasesPerOwner > 0 || !p.equalPrint(sp.a.print) ||
+	if i != 0 || sp == nil || sp.pending || sp.a.req.Limits.LeasesPerOwner > 0 || !p.equalPrint(sp.a.print) ||
 		!slices.ContainsFunc(sp.calls, func(w *waiter) bool { return !w.leaving }) {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 	after.guess = false // of the request that ends; the one that is granted is compared below
 	after.head, after.floor, after.floorMod, after.rev = r, n.known.floor, n.known.floorMod, n.known.rev
 	after.queue = n.known.queue
-	rest := n.known.queue.without(a.scope)
+	rest := n.known.queue.without(a.scope, 0)
 	defer func() {
 		if fail == nil || !fail.unknown() {
 			n.l.setPending(n.sp, false)
@@ -76,7 +76,7 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 	}
 	g.ops = append(g.ops, clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
 	g.cmps = append(g.cmps, s.guessed(st, s.stillThere(st))...)
-	g.cmps = append(g.cmps,
+	g.cmps = append(g.cmps, s.firstOfAll(st.ref, &n.known.queue.places[0]),
 		clientv3.Compare(clientv3.CreateRevision(s.names.answer(a.scope)), "=", 0))
 	if done, fail = s.commitPlan(ctx, st, g); !done {
 		return false, fail

@@ -16,15 +16,17 @@ import (
 // Guarantees returns what the store promises on an etcd with default timings.
 func Guarantees() contract.Guarantees {
 	return contract.Guarantees{
-		ProcessCrash: "everything acknowledged survives: etcd writes to disk before it answers, and the gateway keeps nothing",
+		ProcessCrash: "everything acknowledged survives: etcd writes to disk before it answers, and the gateway keeps nothing; " +
+			"how a lease ended that was released or revoked while etcd was out of space is on record as an expiry",
 		MachineCrash: "everything acknowledged survives as long as a majority of the members keeps its disks",
 		FailOver: "everything acknowledged survives; a new leader starts the TTLs of all leases afresh, so that a lease may last up to one TTL longer, " +
-			"within its maximum lifetime as the gateways' clocks see it",
+			"beyond its maximum lifetime too",
 		Partition: "the side with a majority goes on; gateways on the other side answer unavailable or that the outcome is unknown",
 		ClockStep: "nothing ends or lasts differently: etcd's leader counts TTLs on its monotonic clock; " +
-			"displayed times are the gateway's and may be wrong, and so may the last second of a maximum lifetime",
+			"displayed times are the gateway's and may be wrong, and so may the last seconds of a maximum lifetime; " +
+			"what a grant, a renewal or a replay says is left never exceeds what etcd has left",
 		Restore: "leases are as the backup has them; tokens rise only if the floor is raised, which a gateway that was running does by itself " +
-			"and an operator must do otherwise",
+			"when it finds etcd emptied or its revisions lower, and an operator must do otherwise",
 		Granularity: time.Second,
 		MinTTL:      time.Second,
 		Slack:       4 * time.Second,

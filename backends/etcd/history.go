@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -77,10 +78,14 @@ func (s *Store) story(ctx context.Context, ref keyRef) (*state, []*record, error
 			return nil, nil, err
 		}
 		if st.due() {
-			if err := s.settle(ctx, st); err != nil {
+			err := s.settle(ctx, st)
+			if err == nil {
+				continue
+			}
+			// Without space the expiry is not on record yet, and so not shown.
+			if f, ok := errors.AsType[*failure](err); !ok || !f.noSpace() {
 				return nil, nil, errorOf(ctx, err, false)
 			}
-			continue
 		}
 		var archive []*record
 		for _, kv := range resp.Responses[len(ops)-1].GetResponseRange().GetKvs() {

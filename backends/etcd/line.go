@@ -21,7 +21,10 @@ const (
 	queueLife = 24 * time.Hour
 	// leaveTimeout bounds how long a call whose wait is over waits to learn what
 	// came of it. It is less than contract.AnswerSlack.
-	leaveTimeout = contract.AnswerSlack * 3 / 4
+	// doubtFor is how long etcd may take to apply what it was sent, beyond its own
+	// time-out of a request.
+	doubtFor     = 10 * time.Second
+	leaveTimeout = contract.AnswerSlack * 5 / 6
 )
 
 // line is where calls of this store wait for one key. However many they are, one
@@ -46,6 +49,8 @@ type spot struct {
 	calls   []*waiter
 	pending bool // a grant was sent whose outcome is not known yet
 	tried   bool // to get a place, unread
+	// doubt is until when a place may appear that was asked for and not confirmed.
+	doubt time.Time
 }
 
 // waiter is one call that waits.
@@ -234,6 +239,7 @@ func (l *line) watch(ctx context.Context) {
 
 func (l *line) watchPrefix(ctx context.Context, prefix string, f func([]*clientv3.Event)) {
 	for ctx.Err() == nil {
+		age := l.s.pool.present()
 		resp, fail := l.s.pool.read(ctx, clientv3.OpGet(l.s.names.probe(), clientv3.WithCountOnly()))
 		if fail != nil {
 			sleep(ctx, retryPause)
@@ -241,6 +247,6 @@ func (l *line) watchPrefix(ctx context.Context, prefix string, f func([]*clientv
 		}
 		l.forget() // it may have changed while nobody watched
 		l.poke()
-		l.s.pool.follow(ctx, prefix, resp.Header.Revision+1, f, clientv3.WithPrefix())
+		l.s.pool.follow(ctx, age, prefix, resp.Header.Revision+1, f, clientv3.WithPrefix())
 	}
 }

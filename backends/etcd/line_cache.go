@@ -134,11 +134,20 @@ func (l *line) glance(locals []*local, session string) *state {
 	if !st.queue.certain(st.sessions) {
 		return nil
 	}
+	at := st.queue.index()
+	for scope, i := range at {
+		if l.waiting[scope] == nil && slices.Contains(st.queue.places[i].At, session) {
+			return nil // it is to be left
+		}
+	}
 	for _, lo := range locals {
 		if lo.a.req.Limits.LeasesPerOwner > 0 || free && len(lo.leavers) > 0 {
 			return nil
 		}
-		p := st.queue.place(lo.a.scope)
+		var p *place
+		if i, ok := at[lo.a.scope]; ok {
+			p = &st.queue.places[i]
+		}
 		switch {
 		case !lo.stays:
 			// It leaves its place, if it has one.

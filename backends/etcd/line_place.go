@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"slices"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -14,17 +15,24 @@ import (
 // room, get it.
 func (t *turn) place(ctx context.Context) error {
 	t.q = t.st.queue.clone()
-	t.q.settle(t.st.sessions, now())
+	t.spent += t.q.settle(t.st.sessions, now())
+	t.leaveGhosts()
 	var missing []*local
+	at := t.q.index()
 	for _, lo := range t.locals {
-		p := t.q.place(lo.a.scope)
+		var p *place
+		if i, ok := at[lo.a.scope]; ok {
+			p = &t.q.places[i]
+		}
 		switch {
 		case p == nil:
 			missing = append(missing, lo)
 		case !p.equalPrint(lo.a.print):
 			t.tell(lo, told{res: contract.Result{Outcome: contract.OutcomeRequestIDReused}})
 		case lo.stays && !slices.Contains(p.At, t.session):
-			p.At, p.Left = append(p.At, t.session), 0
+			if t.spend(1) {
+				p.At, p.Left = append(p.At, t.session), 0
+			}
 		case !lo.stays:
 			t.detach(lo, p)
 		}
@@ -32,13 +40,38 @@ func (t *turn) place(ctx context.Context) error {
 	return t.join(ctx, missing[:min(len(missing), joinStep)])
 }
 
+// spend takes what changes of places cost from what the transaction has room
+// for, if there is enough left.
+func (t *turn) spend(cost int) bool {
+	if t.spent+cost > stepBudget {
+		t.more = true
+		return false
+	}
+	t.spent += cost
+	return true
+}
+
+// leaveGhosts takes this store away from places at which nobody waits here: what
+// asked for them was given up, and etcd applied it afterwards.
+func (t *turn) leaveGhosts() {
+	t.l.mu.Lock()
+	defer t.l.mu.Unlock()
+	for i := range t.q.places {
+		p := &t.q.places[i]
+		if t.l.waiting[p.scope] == nil && slices.Contains(p.At, t.session) && t.spend(1) {
+			p.detach(t.session)
+		}
+	}
+}
+
 // detach takes this store away from a place that its calls leave, if the
 // transaction has room for it.
 func (t *turn) detach(lo *local, p *place) {
-	if t.left++; t.left > leaveStep {
+	if t.left >= leaveStep || !t.spend(1) {
 		lo.leavers, t.more = nil, true
 		return
 	}
+	t.left++
 	p.detach(t.session)
 	lo.out = true
 }
@@ -72,7 +105,7 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 		if t.told(lo) {
 			continue
 		}
-		if t.left > mixStep && lo.stays {
+		if lo.stays && (t.left > mixStep || !t.spend(joinCost)) {
 			t.more = true
 			continue
 		}
@@ -111,4 +144,16 @@ func (t *turn) replay(ctx context.Context, lo *local, a *answer) error {
 	}
 	t.tell(lo, msg)
 	return nil
+}
+
+// doubt notes that places which were asked for may appear yet. Their spots stay
+// until then, so that a place without calls is left.
+func (t *turn) doubt() {
+	t.l.mu.Lock()
+	defer t.l.mu.Unlock()
+	for _, lo := range t.locals {
+		if lo.stays {
+			lo.sp.doubt = time.Now().Add(doubtFor)
+		}
+	}
 }

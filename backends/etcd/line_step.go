@@ -6,6 +6,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"leased/contract"
 )
 
 // local is a spot as it was when a step began.
@@ -32,8 +34,10 @@ type turn struct {
 	// late is a spot whose wait ended before it had a place. It gets the key if
 	// nobody else wants it.
 	late    *local
+	spent   int  // of stepBudget
 	left    int  // places that are left
 	more    bool // there was no room for all that there is to do
+	fast    bool // the key was not read for this turn
 	limited bool // nobody else may come to the queue meanwhile
 	answers []answered1
 }
@@ -107,21 +111,22 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 
 // hurry serves the key to the first spot if it is free, as far as is known.
 func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next *attempt, err error) {
-	t.q = t.st.queue.clone()
+	t.q, t.fast = t.st.queue.clone(), true
+	at := t.q.index()
 	for _, lo := range t.locals {
-		if p := t.q.place(lo.a.scope); lo.stays {
+		if i, ok := at[lo.a.scope]; lo.stays {
 			continue
-		} else if p != nil {
-			t.detach(lo, p)
+		} else if ok {
+			t.detach(lo, &t.q.places[i])
 		} else {
 			lo.out = true
 		}
 	}
 	for _, lo := range t.locals {
-		if !lo.stays || t.q.place(lo.a.scope) != nil {
+		if _, ok := at[lo.a.scope]; ok || !lo.stays {
 			continue
 		}
-		if t.left > mixStep {
+		if t.left > mixStep || !t.spend(joinCost) {
 			t.more = true
 			continue
 		}
@@ -185,12 +190,14 @@ func (l *line) snapshot() []*local {
 
 // firstLocal returns the spot whose turn it is, if it is one of this line's.
 func (t *turn) firstLocal() *local {
+	at := make(map[contract.Scope]*local, len(t.locals))
+	for _, lo := range t.locals {
+		at[lo.a.scope] = lo
+	}
 	for i := range t.q.places {
 		p := &t.q.places[i]
-		for _, lo := range t.locals {
-			if p.scope == lo.a.scope && (lo.stays || lo.soft) && !t.told(lo) {
-				return lo
-			}
+		if lo := at[p.scope]; lo != nil && (lo.stays || lo.soft) && !t.told(lo) {
+			return lo
 		}
 		if p.present(t.st.sessions) {
 			return nil
@@ -228,17 +235,20 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		return true, t.store(ctx, true)
 	}
 	sessions := t.st.sessions
-	if i := slices.IndexFunc(t.q.places, func(p place) bool { return p.scope == lo.a.scope }); i > skipStep {
-		t.q.places = t.q.places[skipStep:] // their turns have passed; the rest comes next
-		return true, t.store(ctx, false)
+	if t.fast && (len(t.q.places) == 0 || t.q.places[0].scope != lo.a.scope) {
+		t.l.forget() // who is before it must be read
+		return true, nil
 	}
-	rest := t.q.without(lo.a.scope)
+	rest := t.q.without(lo.a.scope, min(skipStep, stepBudget-t.spent-1))
 	if lo == t.late {
 		t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(s.names.answer(lo.a.scope)), "=", 0))
 	}
 	g, err := s.prepare(ctx, t.st, lo.a, rest, true)
 	if err != nil {
 		return false, err
+	}
+	if t.fast && t.q.places[0].create != 0 {
+		g.cmps = append(g.cmps, s.firstOfAll(t.l.ref, &t.q.places[0]))
 	}
 	g.cmps = append(g.cmps, t.joined...)
 	if !t.l.setPending(lo.sp, true) {
@@ -250,6 +260,9 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		t.l.setPending(lo.sp, false)
 	}
 	if err != nil || !done {
+		if mayBeApplied(err) {
+			t.doubt()
+		}
 		t.l.forget()
 		return err == nil, err
 	}
@@ -291,6 +304,9 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 		resp, fail := s.pool.txn(ctx, cmps, ops)
 		switch {
 		case fail != nil:
+			if fail.unknown() {
+				t.doubt()
+			}
 			t.l.forget()
 			if len(t.seated) > 0 {
 				t.l.turnAway(fail, t.seated)

@@ -11,8 +11,9 @@ import (
 	"leased/contract"
 )
 
-// maxOps is how many operations etcd takes in a transaction by default.
-const maxOps = 128
+// maxOps is how many operations a transaction has at most: as many as etcd takes
+// by default, less those that the pool adds.
+const maxOps = 120
 
 // List implements contract.Store. Held leases are found by the index of owners,
 // ended ones among the keys and the archive.

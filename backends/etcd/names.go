@@ -85,6 +85,10 @@ func (n names) sessions() string { return n.prefix + "g/" }
 
 func (n names) session(id string) string { return n.sessions() + id }
 
+// epoch is a random text that tells this store's data from what there was before
+// etcd was emptied.
+func (n names) epoch() string { return n.prefix + "epoch" }
+
 // probe is read to see whether the server serves.
 func (n names) probe() string { return n.prefix + "probe" }
 

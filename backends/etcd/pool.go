@@ -3,10 +3,12 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -44,11 +46,15 @@ type pool struct {
 	began  time.Time
 	probes sync.WaitGroup
 
-	// The highest revision seen and the cluster that it is of, to notice an etcd
-	// that went back: then wentBack is called.
+	// The highest revision seen, the cluster that it is of and the epoch, to notice
+	// an etcd that went back: then wentBack is called.
 	seen     atomic.Int64
 	cluster  atomic.Uint64
+	epoch    atomic.Pointer[string] // nil until it was read
 	wentBack func()
+
+	ageMu sync.Mutex
+	age   chan struct{} // closed when etcd is found to have gone back; then there is another one
 }
 
 type endpoint struct {
@@ -62,7 +68,7 @@ type endpoint struct {
 }
 
 func newPool(c Config, wentBack func()) *pool {
-	p := &pool{config: c, began: time.Now(), wentBack: wentBack}
+	p := &pool{config: c, began: time.Now(), wentBack: wentBack, age: make(chan struct{})}
 	p.life, p.stop = context.WithCancel(context.Background())
 	for _, addr := range c.Endpoints {
 		p.eps = append(p.eps, &endpoint{addr: addr})
@@ -207,47 +213,51 @@ func (p *pool) attempt(ctx context.Context, c *clientv3.Client, f func(context.C
 	return nil
 }
 
-// txn commits t.
+// txn commits t, provided that etcd is still the one that was read: revisions of
+// one that was emptied meanwhile begin again, and would compare as if nothing had
+// happened.
 func (p *pool) txn(ctx context.Context, cmps []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, *failure) {
+	epoch := p.epoch.Load()
+	if epoch == nil {
+		if _, fail := p.read(ctx); fail != nil {
+			return nil, &failure{err: fail.err, refused: true}
+		}
+		if epoch = p.epoch.Load(); epoch == nil {
+			return nil, &failure{err: rpctypes.ErrNoSpace, refused: true}
+		}
+	}
+	name := names{p.config.Prefix}.epoch()
+	cmps = append(slices.Clone(cmps), clientv3.Compare(clientv3.Value(name), "=", *epoch))
 	var resp *clientv3.TxnResponse
 	before := p.seen.Load()
 	fail := p.do(ctx, false, func(ctx context.Context, c *clientv3.Client) (err error) {
-		resp, err = c.Txn(ctx).If(cmps...).Then(then...).Commit()
+		resp, err = c.Txn(ctx).If(cmps...).Then(then...).Else(clientv3.OpGet(name)).Commit()
 		return err
 	})
-	if fail == nil {
-		p.observe(before, resp)
+	if fail != nil {
+		return resp, fail
 	}
-	return resp, fail
+	p.observe(before, resp)
+	if !resp.Succeeded {
+		_ = p.sameEpoch(ctx, epoch, resp.Responses[0].GetResponseRange()) // else the next read settles it
+	}
+	return resp, nil
 }
 
 // read reads all of ops at one revision, linearisable.
 func (p *pool) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, *failure) {
 	var resp *clientv3.TxnResponse
-	before := p.seen.Load()
+	before, known := p.seen.Load(), p.epoch.Load()
+	ops = append(slices.Clone(ops), clientv3.OpGet(names{p.config.Prefix}.epoch()))
 	fail := p.do(ctx, true, func(ctx context.Context, c *clientv3.Client) (err error) {
 		resp, err = c.Txn(ctx).Then(ops...).Commit()
 		return err
 	})
-	if fail == nil {
-		p.observe(before, resp)
+	if fail != nil {
+		return nil, fail
 	}
-	return resp, fail
-}
-
-// observe compares an answer with what was seen before its request was sent.
-// Revisions only rise, and a cluster keeps its id: unless it was restored from a
-// backup, or emptied.
-func (p *pool) observe(before int64, resp *clientv3.TxnResponse) {
-	rev, cluster := resp.Header.Revision, resp.Header.ClusterId
-	was := p.cluster.Swap(cluster)
-	if rev < before || was != 0 && was != cluster {
-		p.seen.Store(rev)
-		p.wentBack()
-		return
-	}
-	for have := p.seen.Load(); rev > have && !p.seen.CompareAndSwap(have, rev); have = p.seen.Load() {
-	}
+	p.observe(before, resp)
+	return resp, p.sameEpoch(ctx, known, resp.Responses[len(ops)-1].GetResponseRange())
 }
 
 // grant makes an etcd lease and returns its id and the TTL that etcd gave it, in
@@ -262,6 +272,9 @@ func (p *pool) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, int6
 		}
 		return err
 	})
+	if fail != nil && fail.noSpace() {
+		fail.refused = true // nothing hangs on it, if it was made
+	}
 	return id, ttl, fail
 }
 

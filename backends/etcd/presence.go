@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -42,6 +42,7 @@ type presence struct {
 	id      string // empty while there is no session
 	lease   clientv3.LeaseID
 	running bool
+	heard   atomic.Bool // etcd took the last beat
 	users   int
 	making  chan struct{} // not nil while a session is being made; closed then
 }
@@ -84,6 +85,7 @@ func (p *presence) make(ctx context.Context) (string, error) {
 		return "", fail
 	}
 	p.id, p.lease = id, lease
+	p.heard.Store(true)
 	if !p.running && p.s.start(p.run) {
 		p.running = true
 	}
@@ -114,19 +116,12 @@ func (p *presence) lost(id string) {
 
 // run beats until the store ends or has had no waiters for a while.
 func (p *presence) run() {
-	ctx, cancel := context.WithCancel(p.s.life)
-	defer cancel()
-	others := &others{s: p.s, seen: map[string]sighting{}}
-	watching := make(chan struct{})
-	go func() { defer close(watching); others.watch(ctx) }()
-	defer func() { cancel(); <-watching }()
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	idle, acks := 0, 0
-	last := time.Now()
+	idle := 0
 	for n := 1; ; n++ {
 		select {
-		case <-ctx.Done():
+		case <-p.s.life.Done():
 			p.end()
 			return
 		case <-beat.C:
@@ -135,15 +130,7 @@ func (p *presence) run() {
 			p.end()
 			return
 		}
-		if !p.beat(ctx, n) || time.Since(last) > beatStall {
-			acks = 0
-		} else {
-			acks++
-		}
-		last = time.Now()
-		if acks >= int(deadAfter/beatEvery) {
-			others.judge(ctx, p.s)
-		}
+		p.heard.Store(p.beat(p.s.life, n))
 	}
 }
 
@@ -195,6 +182,12 @@ func (p *presence) beat(ctx context.Context, n int) bool {
 	return true
 }
 
+// served tells that etcd takes this store's beats, if it has any.
+func (p *presence) served() bool {
+	id, _ := p.current()
+	return id == "" || p.heard.Load()
+}
+
 func (p *presence) hasUsers() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,78 +207,5 @@ func (p *presence) end() {
 	defer cancel()
 	if fail := p.s.pool.revoke(ctx, lease); fail != nil {
 		p.s.config.Logger.Debug("a session was left to its end", "error", fail)
-	}
-}
-
-// sighting is when another gateway's session was last seen to change.
-type sighting struct {
-	at  time.Time
-	mod int64
-}
-
-// others follows the sessions of the other gateways.
-type others struct {
-	s *Store
-
-	mu   sync.Mutex
-	seen map[string]sighting
-}
-
-func (o *others) watch(ctx context.Context) {
-	prefix := o.s.names.sessions()
-	for ctx.Err() == nil {
-		resp, fail := o.s.pool.read(ctx, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
-		if fail != nil {
-			sleep(ctx, retryPause)
-			continue
-		}
-		o.mu.Lock()
-		clear(o.seen)
-		for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
-			o.seen[strings.TrimPrefix(string(kv.Key), prefix)] = sighting{time.Now(), kv.ModRevision}
-		}
-		o.mu.Unlock()
-		o.s.pool.follow(ctx, prefix, resp.Header.Revision+1, o.take, clientv3.WithPrefix())
-	}
-}
-
-func (o *others) take(evs []*clientv3.Event) {
-	gone := false
-	o.mu.Lock()
-	for _, ev := range evs {
-		id := strings.TrimPrefix(string(ev.Kv.Key), o.s.names.sessions())
-		if ev.Type == clientv3.EventTypeDelete {
-			delete(o.seen, id)
-			gone = true
-			continue
-		}
-		o.seen[id] = sighting{time.Now(), ev.Kv.ModRevision}
-	}
-	o.mu.Unlock()
-	if gone {
-		o.s.wakeLines()
-	}
-}
-
-// judge ends the sessions of gateways that have not been heard of.
-func (o *others) judge(ctx context.Context, s *Store) {
-	own, _ := s.presence.current()
-	o.mu.Lock()
-	silent := map[string]int64{}
-	for id, at := range o.seen {
-		if id != own && time.Since(at.at) > deadAfter {
-			silent[id] = at.mod
-		}
-	}
-	o.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, beatStall)
-	defer cancel()
-	for id, mod := range silent {
-		name := s.names.session(id)
-		resp, fail := s.pool.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(name), "=", mod)},
-			[]clientv3.Op{clientv3.OpDelete(name)})
-		if fail == nil && resp.Succeeded {
-			s.config.Logger.Info("a gateway is gone; its waiters no longer count", "session", id)
-		}
 	}
 }

@@ -17,12 +17,15 @@ import (
 )
 
 // How many places change in one transaction, so that it stays below the 128
-// comparisons and operations that etcd takes. A place that is made takes two.
+// comparisons and operations that etcd takes: stepBudget in all. A place that is
+// made takes joinCost, with the one that it may take the room of.
 const (
+	stepBudget = 95
+	joinCost   = 3
 	joinStep   = 20 // are made
 	leaveStep  = 90 // are left, and then at most mixStep if others are made or served
 	mixStep    = 20
-	skipStep   = 25 // are dropped because their turn has passed
+	skipStep   = 80 // are dropped because their turn has passed; those left over are later
 	settleStep = 12 // are dropped or marked because nobody is there
 )
 
@@ -148,8 +151,8 @@ func (q *queue) seenBy(scope contract.Scope, sessions map[string]bool) contract.
 }
 
 // settle drops places that were kept long enough and notes when others were found
-// away, a step of them at a time.
-func (q *queue) settle(sessions map[string]bool, now int64) {
+// away, a step of them at a time. It returns how many it changed.
+func (q *queue) settle(sessions map[string]bool, now int64) int {
 	n := 0
 	q.places = slices.DeleteFunc(q.places, func(p place) bool {
 		old := p.Left != 0 && !p.present(sessions) && time.Duration(now-p.Left)*time.Microsecond > p.Keep && n < settleStep
@@ -171,26 +174,47 @@ func (q *queue) settle(sessions map[string]bool, now int64) {
 			p.Left = now
 		}
 	}
+	return n
 }
+
+// index returns where the places are.
+func (q *queue) index() map[contract.Scope]int {
+	at := make(map[contract.Scope]int, len(q.places))
+	for i := range q.places {
+		at[q.places[i].scope] = i
+	}
+	return at
+}
+
+// roomStep bounds how many places one newcomer takes the room of: each is an
+// operation of its transaction.
+const roomStep = 40
 
 // room makes room for one more place and reports whether there is. Only those
 // present count against the limit, but the places of a key are no more than it:
-// the one that is away longest is lost to a newcomer.
+// the first that are away are lost to a newcomer.
 func (q *queue) room(limit int, sessions map[string]bool) bool {
-	if limit == 0 || len(q.places) < limit {
+	if limit == 0 {
 		return true
 	}
-	longest := -1
+	present := 0
 	for i := range q.places {
-		p := &q.places[i]
-		if !p.present(sessions) && (longest < 0 || p.Left < q.places[longest].Left) {
-			longest = i
+		if q.places[i].present(sessions) {
+			present++
 		}
 	}
-	if longest < 0 {
+	if present >= limit {
 		return false
 	}
-	q.places = slices.Delete(q.places, longest, longest+1)
+	lost := 0
+	q.places = slices.DeleteFunc(q.places, func(p place) bool {
+		// A limit that was lowered by much is reached over several newcomers.
+		if len(q.places)-lost < limit || lost == roomStep || p.present(sessions) {
+			return false
+		}
+		lost++
+		return true
+	})
 	return true
 }
 
@@ -202,17 +226,19 @@ func (p *place) detach(session string) {
 	}
 }
 
-// without returns the queue as it is once the scope was served: those before it
-// who were away have lost their places.
-func (q *queue) without(scope contract.Scope) *queue {
+// without returns the queue as it is once the scope was served: those before it,
+// who were away, have lost their places, or the first so many of them. When it had
+// none it is served because nobody is there.
+func (q *queue) without(scope contract.Scope, limit int) *queue {
 	c := q.clone()
-	for i := range c.places {
-		if c.places[i].scope == scope {
-			c.places = c.places[i+1:]
-			return c
-		}
+	i := slices.IndexFunc(c.places, func(p place) bool { return p.scope == scope })
+	before := i
+	if i < 0 {
+		before = len(c.places)
+	} else {
+		c.places = slices.Delete(c.places, i, i+1)
 	}
-	c.places = nil // it had none, and is served because nobody is there
+	c.places = c.places[min(before, max(limit, 0)):]
 	return c
 }
 
@@ -225,17 +251,19 @@ type queueChange struct {
 // changes tells how to make q of the queue that was read.
 func (q *queue) changes(was *queue) []queueChange {
 	var out []queueChange
+	before, after := was.index(), q.index()
 	for i := range q.places {
-		if old := was.place(q.places[i].scope); old == nil || !old.same(&q.places[i]) {
+		at, had := before[q.places[i].scope]
+		if !had || !was.places[at].same(&q.places[i]) {
 			p := q.places[i]
-			if old == nil {
+			if !had {
 				p.N = len(out)
 			}
 			out = append(out, queueChange{place: p})
 		}
 	}
 	for i := range was.places {
-		if q.place(was.places[i].scope) == nil {
+		if _, kept := after[was.places[i].scope]; !kept {
 			out = append(out, queueChange{place: was.places[i], drop: true})
 		}
 	}
@@ -265,6 +293,12 @@ func (s *Store) putPlaces(ctx context.Context, ref keyRef, changes []queueChange
 		}
 	}
 	return cmps, ops, nil
+}
+
+// firstOfAll compares that no place came before p: one that this store was not
+// told of yet, say. Where the queue was read this is known.
+func (s *Store) firstOfAll(ref keyRef, p *place) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(s.names.queue(ref)).WithPrefix(), ">", p.create-1)
 }
 
 // apply notes changes that were written at a revision.

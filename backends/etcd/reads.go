@@ -2,9 +2,7 @@ package etcd
 
 import (
 	"context"
-	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"errors"
 
 	"leased/contract"
 )
@@ -21,9 +19,25 @@ func (s *Store) view(ctx context.Context, ref keyRef, w want) (*state, error) {
 			return st, nil
 		}
 		if err := s.settle(ctx, st); err != nil {
+			if st.expireUnsettled(err) {
+				return st, nil
+			}
 			return nil, errorOf(ctx, err, false)
 		}
 	}
+}
+
+// expireUnsettled shows the newest lease as expired, which it is, where etcd has
+// no space to put that on record.
+func (st *state) expireUnsettled(err error) bool {
+	f, ok := errors.AsType[*failure](err)
+	if !ok || !f.noSpace() {
+		return false
+	}
+	r := st.ended(ending{state: contract.StateExpired})
+	r.rev = st.head.rev
+	st.head, st.aliveMod, st.lifeMod = r, 0, 0
+	return true
 }
 
 // Check implements contract.Store.
@@ -49,22 +63,6 @@ func (s *Store) Check(ctx context.Context, r *contract.CheckRequest) (contract.R
 		return contract.Result{Outcome: contract.EndedOutcome(rec.State), Lease: st.shown(rec, t)}, nil
 	}
 	return contract.Result{Outcome: contract.OutcomeCurrent, Lease: s.timed(ctx, st, rec, t)}, nil
-}
-
-// timed returns an active lease with what is left of it. That is told by the
-// wall clock, unless it says that nothing is: then etcd's leader has changed and
-// started the TTL afresh, or the clock of the gateway that wrote it was not like
-// this one's, and etcd is asked.
-func (s *Store) timed(ctx context.Context, st *state, rec *record, t int64) *contract.Lease {
-	l := st.shown(rec, t)
-	if rec.State.Terminal() || rec.Expires > t {
-		return l
-	}
-	seconds, fail := s.pool.timeToLive(ctx, clientv3.LeaseID(rec.Lease))
-	if fail == nil {
-		l.ExpiresIn = min(max(l.ExpiresIn, time.Duration(seconds-spareTTL)*time.Second), rec.TTL)
-	}
-	return l
 }
 
 // Get implements contract.Store.

@@ -93,6 +93,7 @@ type record struct {
 	aliveRev int64
 	lifeRev  int64
 	fresh    time.Time // see held
+	lifeEnds time.Time // when the maximum lifetime is over, if this store made the grant
 	id       contract.LeaseID
 }
 

@@ -89,6 +89,9 @@ func (s *Store) renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 			continue
 		}
 		if res, ok := renewRefused(st, r, fingerprint, mark); ok {
+			if res.Outcome == contract.OutcomeRenewed {
+				res.Lease.ExpiresIn = min(res.Lease.ExpiresIn, s.leftOf(ctx, st.head, res.Lease.ExpiresIn))
+			}
 			return res, nil
 		}
 		rec, fail := s.extend(ctx, st, r, &answer{
@@ -181,7 +184,7 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 	}
 	if fresh {
 		made = append(made, rec.Lease)
-		ops = append(ops, clientv3.OpPut(key+partAlive, ordinalText(rec.Ordinal), clientv3.WithLease(clientv3.LeaseID(rec.Lease))))
+		ops = append(ops, clientv3.OpPut(key+partAlive, rec.LeaseID, clientv3.WithLease(clientv3.LeaseID(rec.Lease))))
 	}
 	rec.Renewed, rec.Expires, rec.TTL = at, at+ttl.Microseconds(), ttl
 	rec.Renewals++
@@ -191,6 +194,13 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 		clientv3.OpPut(key+partHead, encode(rec)),
 		clientv3.OpPut(s.names.answer(r.Scope()), encode(a), clientv3.WithLease(answerLease)))
 	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops)
+	if fail != nil && fail.noSpace() {
+		var ans *answer
+		if ans, fail = s.applied(ctx, r.Scope(), a.Attempt, fail); ans != nil {
+			s.hints.forget(st.ref)
+			return rec, nil
+		}
+	}
 	if fail == nil && resp.Succeeded {
 		rec.rev, rec.aliveRev, rec.lifeRev = resp.Header.Revision, st.aliveMod, st.lifeMod
 		if rec.Lease != st.head.Lease {
@@ -216,7 +226,11 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 // for another TTL. It returns the TTL that is granted, and whether the etcd lease
 // is a fresh one.
 func (s *Store) prolong(ctx context.Context, st *state, rec *record, asked time.Duration, at int64) (time.Duration, bool, *failure) {
-	ttl, seconds := grantedTTL(st.head, asked, at)
+	left, fail := s.lifeLeft(ctx, st.head, at)
+	if fail != nil {
+		return 0, false, fail
+	}
+	ttl, seconds := grantedTTL(st.head, asked, left)
 	switch {
 	case seconds == 0:
 		return ttl, false, nil
@@ -229,41 +243,19 @@ func (s *Store) prolong(ctx context.Context, st *state, rec *record, asked time.
 		return 0, false, fail
 	}
 	rec.Lease, rec.LeaseTTL, rec.fresh = int64(h.id), h.ttl, h.fresh
-	return min(max(ttl, time.Duration(h.granted())*time.Second), st.head.lifeLeft(at)), true, nil
-}
-
-// lifeLeft is what the maximum lifetime leaves at an instant.
-func (r *record) lifeLeft(at int64) time.Duration {
-	return max(time.Duration(r.Acquired-at)*time.Microsecond+r.MaxLife, time.Millisecond)
+	return min(max(ttl, time.Duration(h.granted())*time.Second), left), true, nil
 }
 
 // grantedTTL returns the TTL that a renewal is granted and the TTL of the etcd
 // lease for it, in seconds; 0 seconds to leave the etcd lease as it is, because
 // the maximum lifetime leaves nothing.
-func grantedTTL(r *record, asked time.Duration, at int64) (time.Duration, int64) {
+func grantedTTL(r *record, asked, left time.Duration) (time.Duration, int64) {
 	if asked == 0 {
 		asked = r.TTL
 	}
-	left := r.lifeLeft(at)
 	if left <= time.Millisecond {
 		return left, 0
 	}
 	seconds := ceilSeconds(min(asked, left))
 	return min(time.Duration(seconds)*time.Second, left), seconds
-}
-
-// limitLife makes the etcd lease of the maximum lifetime. Until its first
-// renewal no lease needs one: its TTL is within it. How much of it has passed is
-// told by what etcd says is left of the TTL, in whole seconds; the rounding is in
-// the holder's favour.
-func (s *Store) limitLife(ctx context.Context, st *state) (int64, *failure) {
-	left, fail := s.pool.timeToLive(ctx, clientv3.LeaseID(st.head.Lease))
-	if fail != nil {
-		return 0, fail
-	}
-	// etcd counts from up to spareTTL before the grant.
-	passed := max(st.head.LeaseTTL-left-1-spareTTL, 0)
-	seconds := ceilSeconds(st.head.MaxLife) - passed
-	id, _, fail := s.pool.grant(ctx, max(seconds, 1))
-	return int64(id), fail
 }

@@ -75,6 +75,7 @@ func Open(_ context.Context, c Config) (*Store, error) {
 	s.hints = newHints()
 	s.spares = &spares{s: s, of: map[int64][]spare{}}
 	s.start(s.sweep)
+	s.start((&others{s: s, seen: map[string]sighting{}}).run)
 	s.start(s.trimmer.run)
 	return s, nil
 }

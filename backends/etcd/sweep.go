@@ -43,13 +43,14 @@ func (s *Store) sweep() {
 	go func() { defer close(working); w.work() }()
 	defer func() { <-working }()
 	for s.life.Err() == nil {
+		age := s.pool.present()
 		resp, fail := s.pool.read(s.life, clientv3.OpGet(s.names.probe(), clientv3.WithCountOnly()))
 		if fail != nil {
 			sleep(s.life, retryPause)
 			continue
 		}
 		w.add(nil) // what ended while nobody watched
-		s.pool.follow(s.life, s.names.prefix+"k/", resp.Header.Revision+1, w.take, clientv3.WithPrefix(), clientv3.WithFilterPut())
+		s.pool.follow(s.life, age, s.names.prefix+"k/", resp.Header.Revision+1, w.take, clientv3.WithPrefix(), clientv3.WithFilterPut())
 	}
 }
 
@@ -164,8 +165,11 @@ func (w *sweeper) lookAtBatch(refs []keyRef) bool {
 	for range min(sweepWorkers, len(refs)) {
 		workers.Go(func() {
 			for st := range todo {
-				if err := w.s.settle(ctx, st); err != nil {
+				sure, err := w.s.settleSurely(ctx, st)
+				if !sure {
 					w.add(&st.ref)
+				}
+				if err != nil {
 					w.s.config.Logger.Debug("an expiry is not on record yet", "error", err)
 					sleep(w.s.life, retryPause)
 				}

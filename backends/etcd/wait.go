@@ -25,7 +25,7 @@ func (s *Store) wait(ctx context.Context, a *attempt) (contract.Result, error) {
 	closing := false
 	select {
 	case m := <-w.ch:
-		return s.take(ctx, a, m, isGone(ctx))
+		return s.take(ctx, a, m, isGone(ctx), time.Now().Add(leaveTimeout))
 	case <-over.C:
 	case <-ctx.Done():
 	case <-s.closing:
@@ -38,7 +38,7 @@ func (s *Store) wait(ctx context.Context, a *attempt) (contract.Result, error) {
 	defer patience.Stop()
 	select {
 	case m := <-w.ch:
-		res, err := s.take(ctx, a, m, gone)
+		res, err := s.take(ctx, a, m, gone, limit)
 		if closing && err == nil && res.Outcome == contract.OutcomeConflict {
 			return contract.Result{}, errClosed()
 		}
@@ -69,13 +69,13 @@ func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, clo
 	l.mu.Unlock()
 	select {
 	case m := <-w.ch: // the answer came with the last moment
-		return s.take(ctx, a, m, closing || isGone(ctx))
+		return s.take(ctx, a, m, closing || isGone(ctx), time.Now())
 	default:
 	}
 	// The line sees to it that a grant which comes yet is given back.
 	go func() {
 		m := <-w.ch
-		_, _ = s.take(context.WithoutCancel(ctx), a, m, true)
+		_, _ = s.take(context.WithoutCancel(ctx), a, m, true, time.Now())
 	}()
 	return contract.Result{}, contract.Lost(ctx)
 }
@@ -85,8 +85,8 @@ func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, clo
 func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // take answers a call with what it was told. A grant that nobody is there to
-// take is given back.
-func (s *Store) take(ctx context.Context, a *attempt, m told, gone bool) (contract.Result, error) {
+// take is given back, and how that went is waited for until then.
+func (s *Store) take(ctx context.Context, a *attempt, m told, gone bool, until time.Time) (contract.Result, error) {
 	if m.share == nil {
 		return m.res, m.err
 	}
@@ -111,7 +111,7 @@ func (s *Store) take(ctx context.Context, a *attempt, m told, gone bool) (contra
 		cancel()
 		return contract.Result{}, contract.Lost(ctx)
 	}
-	patience := time.NewTimer(leaveTimeout)
+	patience := time.NewTimer(time.Until(until))
 	defer patience.Stop()
 	select {
 	case u := <-done:
@@ -149,7 +149,10 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 		if l.waiting[lo.a.scope] != lo.sp {
 			continue
 		}
-		res := contract.Result{Outcome: contract.OutcomeConflict, Queue: t.q.seenBy(lo.a.scope, sessions)}
+		var res contract.Result
+		if len(lo.leavers) > 0 {
+			res = contract.Result{Outcome: contract.OutcomeConflict, Queue: t.q.seenBy(lo.a.scope, sessions)}
+		}
 		for _, w := range lo.leavers {
 			msg := told{res: res}
 			switch {
@@ -167,6 +170,8 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 		case len(lo.sp.calls) > 0:
 		case !lo.out:
 			l.poke() // all have gone meanwhile; the place is left next
+		case time.Now().Before(lo.sp.doubt):
+			// Its place may appear yet, and is left then.
 		default:
 			// A grant of which the outcome is not known cannot come any more: the
 			// queue that it compared has changed.

@@ -28,11 +28,12 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 	if !ok {
 		return nil, contract.Invalid("after", "is not the id of an event")
 	}
+	age := s.pool.present()
 	resp, fail := s.pool.read(ctx, clientv3.OpGet(s.names.probe(), clientv3.WithCountOnly()))
 	if fail != nil {
 		return nil, errorOf(ctx, fail, false)
 	}
-	st := &stream{s: s, request: *r, more: make(chan struct{}, 1), closed: make(chan struct{})}
+	st := &stream{s: s, request: *r, more: make(chan struct{}, 1), closed: make(chan struct{}), age: age}
 	switch {
 	case rev > resp.Header.Revision:
 		return nil, contract.Invalid("after", "is not the id of an event")
@@ -65,6 +66,7 @@ type stream struct {
 	// Of the goroutine that follows etcd: the event that was taken last.
 	rev int64
 	sub int
+	age <-chan struct{} // that these are of
 
 	mu     sync.Mutex
 	events []contract.Event
@@ -85,8 +87,9 @@ func (st *stream) run() {
 		}
 	}()
 	for ctx.Err() == nil {
-		compacted := st.s.pool.follow(ctx, st.s.names.keys(st.request.Namespace), st.rev, st.take, clientv3.WithPrefix())
+		compacted := st.s.pool.follow(ctx, st.age, st.s.names.keys(st.request.Namespace), st.rev, st.take, clientv3.WithPrefix())
 		if compacted == 0 {
+			st.again(ctx)
 			continue
 		}
 		// What was before is gone from etcd. Its last revision is where a reader
@@ -94,6 +97,28 @@ func (st *stream) run() {
 		st.rev, st.sub = compacted-1, 0xffff
 		st.drop(eventID(st.rev, st.sub))
 		st.rev, st.sub = compacted, -1
+	}
+}
+
+// again begins at the present, after a gap, if etcd has gone back: what was
+// committed since cannot be told from what was before.
+func (st *stream) again(ctx context.Context) {
+	select {
+	case <-st.age:
+	default:
+		return
+	}
+	for ctx.Err() == nil {
+		age := st.s.pool.present()
+		resp, fail := st.s.pool.read(ctx)
+		if fail != nil {
+			sleep(ctx, retryPause)
+			continue
+		}
+		st.age = age
+		st.drop(eventID(resp.Header.Revision, 0xffff))
+		st.rev, st.sub = resp.Header.Revision+1, -1
+		return
 	}
 }
 

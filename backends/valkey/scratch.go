@@ -37,7 +37,7 @@ func Clean(ctx context.Context, cfg Config, prefix string) error {
 	if err != nil {
 		return err
 	}
-	l := newLink(cfg, sc.rights)
+	l := newLink(cfg, sc.rights, func() {})
 	defer l.close()
 	c, err := l.get(ctx)
 	if err != nil {
