@@ -1,0 +1,9 @@
+package etcd_test
+
+import (
+	"testing"
+
+	"leased/test/proc"
+)
+
+func TestMain(m *testing.M) { proc.Main(m, 6) }
