@@ -200,21 +200,22 @@ func (v *Valkey) PID() int { return v.cmd.Process.Pid }
 // Do runs a command on the server with valkey-cli and returns what it printed.
 func (v *Valkey) Do(t TB, args ...string) string {
 	t.Helper()
+	out, err := v.run(args)
+	if err != nil {
+		t.Fatalf("valkey-cli %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// Try is Do where it does not matter what becomes of the command.
+func (v *Valkey) Try(args ...string) { _, _ = v.run(args) }
+
+func (v *Valkey) run(args []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), valkeyStart)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "valkey-cli", append([]string{"-p", strconv.Itoa(v.port)}, args...)...)
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("valkey-cli %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// Try is Do where it does not matter what becomes of the command.
-func (v *Valkey) Try(args ...string) {
-	ctx, cancel := context.WithTimeout(context.Background(), valkeyStart)
-	defer cancel()
-	_ = exec.CommandContext(ctx, "valkey-cli", append([]string{"-p", strconv.Itoa(v.port)}, args...)...).Run()
+	return strings.TrimSpace(string(out)), err
 }
 
 // Options adds options for the next start.
@@ -224,13 +225,15 @@ func (v *Valkey) Options(options ...string) {
 	}
 }
 
-// Eventually waits until a command prints what is wanted of it.
+// Eventually waits until a command prints what is wanted of it. The command may
+// fail meanwhile: a Sentinel that promotes a replica cuts its connections.
 func (v *Valkey) Eventually(t TB, what string, want func(string) bool, args ...string) {
 	t.Helper()
 	deadline := time.Now().Add(valkeyStart)
 	last := ""
 	for time.Now().Before(deadline) {
-		if last = v.Do(t, args...); want(last) {
+		var err error
+		if last, err = v.run(args); err == nil && want(last) {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
