@@ -186,19 +186,31 @@ func (q *queue) index() map[contract.Scope]int {
 	return at
 }
 
-// room makes room for one more place and reports whether there is. Only those
-// present count against the limit, but the places of a key are no more than it:
-// the first that is away is lost to a newcomer.
-func (q *queue) room(limit int, sessions map[string]bool) bool {
+// room makes room for one more place and reports whether there may be one. Only
+// those present count against the limit, but the places of a key are no more than
+// it: the first that are away are lost to a newcomer, and at most so many at a
+// time. It returns how many it dropped.
+func (q *queue) room(limit, most int, sessions map[string]bool) (ok bool, dropped int) {
 	if limit == 0 || len(q.places) < limit {
-		return true
+		return true, 0
 	}
-	away := slices.IndexFunc(q.places, func(p place) bool { return !p.present(sessions) })
-	if away < 0 {
-		return false
+	over, present := len(q.places)-limit+1, 0
+	for i := range q.places {
+		if q.places[i].present(sessions) {
+			present++
+		}
 	}
-	q.places = slices.Delete(q.places, away, away+1)
-	return true
+	if present >= limit {
+		return false, 0
+	}
+	q.places = slices.DeleteFunc(q.places, func(p place) bool {
+		lost := dropped < min(over, most) && !p.present(sessions)
+		if lost {
+			dropped++
+		}
+		return lost
+	})
+	return true, dropped
 }
 
 // detach takes a session away from a place.
