@@ -179,8 +179,10 @@ func (s *Store) decide(ctx context.Context, st *state, a *attempt) (contract.Res
 	if a.req.Wait == 0 {
 		return st.conflict(a.scope, t), answered, nil
 	}
-	if mine == nil && !st.queue.clone().room(a.req.Limits.WaitersPerKey, st.sessions) {
-		return quotaExceeded("waiters_per_key"), answered, nil
+	if mine == nil {
+		if ok, _ := st.queue.clone().room(a.req.Limits.WaitersPerKey, 0, st.sessions); !ok {
+			return quotaExceeded("waiters_per_key"), answered, nil
+		}
 	}
 	return contract.Result{}, mustWait, nil
 }

@@ -64,6 +64,32 @@ func (t *turn) leaveGhosts() {
 	}
 }
 
+// roomFor is whether there is room for a newcomer's place.
+type roomFor uint8
+
+const (
+	roomMade roomFor = iota
+	roomNone
+	roomLater // more must give way than the transaction has room for
+)
+
+// room makes room for a spot's place.
+func (t *turn) room(lo *local) roomFor {
+	limit := lo.a.req.Limits.WaitersPerKey
+	ok, dropped := t.q.room(limit, 1+stepBudget-t.spent, t.st.sessions)
+	switch {
+	case !ok:
+		return roomNone
+	case dropped > 1:
+		t.spent += dropped - 1 // one is in joinCost
+	}
+	if limit > 0 && len(t.q.places) >= limit {
+		t.more = true
+		return roomLater
+	}
+	return roomMade
+}
+
 // detach takes this store away from a place that its calls leave, if the
 // transaction has room for it.
 func (t *turn) detach(lo *local, p *place) {
@@ -116,11 +142,13 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 			}
 			continue
 		}
-		if !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
+		switch t.room(lo) {
+		case roomMade:
+			t.seat(lo)
+		case roomNone:
 			t.tell(lo, told{res: quotaExceeded("waiters_per_key")})
-			continue
+		case roomLater:
 		}
-		t.seat(lo)
 	}
 	return nil
 }

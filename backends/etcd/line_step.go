@@ -130,7 +130,7 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 			t.more = true
 			continue
 		}
-		if lo.sp.tried = true; len(t.joined) >= joinStep || !t.q.room(lo.a.req.Limits.WaitersPerKey, t.st.sessions) {
+		if lo.sp.tried = true; len(t.joined) >= joinStep || t.room(lo) != roomMade {
 			return 0, true, nil, nil // the next look is a closer one
 		}
 		t.seat(lo)

@@ -186,36 +186,31 @@ func (q *queue) index() map[contract.Scope]int {
 	return at
 }
 
-// roomStep bounds how many places one newcomer takes the room of: each is an
-// operation of its transaction.
-const roomStep = 40
-
-// room makes room for one more place and reports whether there is. Only those
-// present count against the limit, but the places of a key are no more than it:
-// the first that are away are lost to a newcomer.
-func (q *queue) room(limit int, sessions map[string]bool) bool {
-	if limit == 0 {
-		return true
+// room makes room for one more place and reports whether there may be one. Only
+// those present count against the limit, but the places of a key are no more than
+// it: the first that are away are lost to a newcomer, and at most so many at a
+// time. It returns how many it dropped.
+func (q *queue) room(limit, most int, sessions map[string]bool) (ok bool, dropped int) {
+	if limit == 0 || len(q.places) < limit {
+		return true, 0
 	}
-	present := 0
+	over, present := len(q.places)-limit+1, 0
 	for i := range q.places {
 		if q.places[i].present(sessions) {
 			present++
 		}
 	}
 	if present >= limit {
-		return false
+		return false, 0
 	}
-	lost := 0
 	q.places = slices.DeleteFunc(q.places, func(p place) bool {
-		// A limit that was lowered by much is reached over several newcomers.
-		if len(q.places)-lost < limit || lost == roomStep || p.present(sessions) {
-			return false
+		lost := dropped < min(over, most) && !p.present(sessions)
+		if lost {
+			dropped++
 		}
-		lost++
-		return true
+		return lost
 	})
-	return true
+	return true, dropped
 }
 
 // detach takes a session away from a place.
