@@ -6,4 +6,7 @@ import (
 	"leased/test/proc"
 )
 
-func TestMain(m *testing.M) { proc.Main(m, 6) }
+func TestMain(m *testing.M) {
+	proc.AtOnce(6)
+	m.Run()
+}

@@ -2,22 +2,14 @@ package proc
 
 import (
 	"flag"
-	"os"
 	"strconv"
-	"testing"
 )
 
-// Main runs a package's tests, so many at a time unless -parallel says
-// otherwise: tests on servers whose clock cannot be moved wait more than they
-// compute.
-func Main(m *testing.M, atOnce int) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
-			panic(err) // package testing has no such flag any more
-		}
+// AtOnce lets so many of a package's tests run at a time, unless -parallel says
+// otherwise. TestMain calls it: tests on servers whose clock cannot be moved wait
+// more than they compute.
+func AtOnce(n int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+		panic(err) // package testing has no such flag any more
 	}
-	os.Exit(m.Run())
 }
