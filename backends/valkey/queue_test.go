@@ -130,8 +130,7 @@ func (b *bench) commands(name string) int {
 
 // TestQueue_full refuses newcomers at a price that does not grow with the queue,
 // and gives them the room of the first of those who are away.
-func TestQueue_full(t *testing.T) {
-	t.Parallel()
+func TestQueue_full(t *testing.T) { // alone: it is much work for the machine
 	b := newBench(t)
 	held := b.grant("key")
 	const limit = 300
@@ -182,8 +181,7 @@ func TestQueue_full(t *testing.T) {
 
 // TestQueue_awayAreForgotten lets many wait for a moment and never come back,
 // while one who stays keeps the queue from being forgotten as a whole.
-func TestQueue_awayAreForgotten(t *testing.T) {
-	t.Parallel()
+func TestQueue_awayAreForgotten(t *testing.T) { // alone: it is much work for the machine
 	b := newBench(t)
 	held := b.grant("key")
 	base, kid := b.store.Base("bench"), held.KeyID.String()
