@@ -37,6 +37,17 @@ func (t *turn) place(ctx context.Context) error {
 			t.detach(lo, p)
 		}
 	}
+	// Spots that are kept only for a place that may appear yet come last.
+	here := func(lo *local) bool { return lo.stays || len(lo.leavers) > 0 }
+	slices.SortStableFunc(missing, func(a, b *local) int {
+		switch {
+		case here(a) == here(b):
+			return 0
+		case here(a):
+			return -1
+		}
+		return 1
+	})
 	return t.join(ctx, missing[:min(len(missing), joinStep)])
 }
 
