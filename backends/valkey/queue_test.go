@@ -11,6 +11,7 @@ import (
 
 	"leased/backends/valkey"
 	"leased/contract"
+	"leased/contract/contracttest"
 	"leased/test/proc"
 )
 
@@ -64,7 +65,7 @@ func TestQueue_serverStalls(t *testing.T) {
 			_, err := holder.store.Release(holder.within(10*time.Second), releaseOf(held, holder.ids.Add(1)))
 			released <- err
 		}()
-		time.Sleep(1700 * time.Millisecond) // that is the stall
+		contracttest.AdvanceRealTime(t, 1700*time.Millisecond) // that is the stall
 		v.Resume()
 		resumed := time.Now()
 		if err := <-released; err != nil {
@@ -216,7 +217,7 @@ func TestQueue_awayAreForgotten(t *testing.T) { // alone: it is much work for th
 		all.Wait()
 	}
 	many(1600)
-	time.Sleep(1200 * time.Millisecond) // beyond their retention
+	contracttest.AdvanceRealTime(t, 1200*time.Millisecond) // beyond their retention
 	many(160)
 	places := func() int {
 		n, err := strconv.Atoi(b.server.Do(t, "HLEN", base+":r:"+kid))

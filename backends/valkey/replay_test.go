@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"leased/contract"
+	"leased/contract/contracttest"
 )
 
 // TestReplay_shortRetention repeats requests while their answers are kept longer
@@ -30,7 +31,7 @@ func TestReplay_shortRetention(t *testing.T) {
 		t.Fatalf("release: %v, %v", res.Outcome, err)
 	}
 	base, kid := b.store.Base("bench"), res.Lease.KeyID.String()
-	time.Sleep(3 * time.Second) // beyond both retentions
+	contracttest.AdvanceRealTime(t, 3*time.Second) // beyond both retentions
 	got, err := b.store.Acquire(b.within(time.Second), r)
 	if err != nil || got.Outcome != contract.OutcomeEndedReleased || got.Lease == nil {
 		t.Errorf("the acquire again: got %v, error %v, want released with the lease", got.Outcome, err)
