@@ -33,6 +33,8 @@ type failure struct {
 	sent bool
 	// refused tells that the server certainly did not apply it.
 	refused bool
+	// said tells that this is one of the server's own refusals.
+	said bool
 }
 
 func (f *failure) Error() string { return f.err.Error() }
@@ -47,7 +49,7 @@ func (f *failure) noSpace() bool { return isErr(f.err, rpctypes.ErrNoSpace) }
 
 // elsewhere tells that another member may be able to answer.
 func (f *failure) elsewhere() bool {
-	if !f.refused {
+	if !f.said {
 		return !f.noSpace() // which all members agree on
 	}
 	for _, e := range [...]error{
@@ -65,7 +67,7 @@ func newFailure(err error, sent bool) *failure {
 	f := &failure{err: err, sent: sent, refused: !sent}
 	for _, e := range notApplied() {
 		if isErr(err, e) {
-			f.refused = true
+			f.refused, f.said = true, true
 		}
 	}
 	return f

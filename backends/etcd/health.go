@@ -48,6 +48,7 @@ func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract
 		return h, nil
 	}
 	defer end()
+	ctx = hopeless(ctx)
 	resp, fail := s.pool.read(ctx,
 		clientv3.OpGet(s.names.owned(r.Namespace), clientv3.WithPrefix(), clientv3.WithCountOnly()),
 		clientv3.OpGet(s.names.sessions(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),

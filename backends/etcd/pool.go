@@ -28,9 +28,9 @@ const (
 	probeTimeout = 800 * time.Millisecond
 	// createTimeout bounds the first authentication with a member.
 	createTimeout = time.Second
-	// reconnectDelay is the longest pause between attempts to connect. A server
-	// that came back is used within two seconds.
-	reconnectDelay = 500 * time.Millisecond
+	// reconnectDelay is the longest pause between attempts to connect. It is well
+	// below hopeFor: a call that hopes meets the server that came back.
+	reconnectDelay = 100 * time.Millisecond
 	// unaryRetries is how often etcd's client tries by itself: enough for new
 	// credentials, and not for seconds.
 	unaryRetries = 3
@@ -170,8 +170,19 @@ func (p *pool) order() []*endpoint {
 }
 
 // do runs f on the first member that answers. What may have been applied is
-// tried elsewhere only if it is repeatable.
+// tried elsewhere only if it is repeatable; what certainly was not is tried for
+// as long as the call hopes.
 func (p *pool) do(ctx context.Context, repeatable bool, f func(context.Context, *clientv3.Client) error) *failure {
+	for pause := hopePause; ; pause = min(2*pause, reconnectDelay) {
+		fail := p.round(ctx, repeatable, f)
+		if fail == nil || fail.unknown() && !repeatable || !fail.elsewhere() || !hopes(ctx, pause) {
+			return fail
+		}
+	}
+}
+
+// round tries the members once.
+func (p *pool) round(ctx context.Context, repeatable bool, f func(context.Context, *clientv3.Client) error) *failure {
 	var last *failure
 	for _, ep := range p.order() {
 		if ctx.Err() != nil {
@@ -220,7 +231,7 @@ func (p *pool) txn(ctx context.Context, cmps []clientv3.Cmp, then []clientv3.Op)
 	epoch := p.epoch.Load()
 	if epoch == nil {
 		if _, fail := p.read(ctx); fail != nil {
-			return nil, &failure{err: fail.err, refused: true}
+			return nil, &failure{err: fail.err, refused: true, said: fail.said}
 		}
 		if epoch = p.epoch.Load(); epoch == nil {
 			return nil, &failure{err: rpctypes.ErrNoSpace, refused: true}

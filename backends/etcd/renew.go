@@ -180,7 +180,7 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 	if fail != nil {
 		s.endLeases(made...)
 		// Of the lease itself nothing was changed.
-		return nil, &failure{err: fail.err, sent: fail.sent, refused: fail.refused}
+		return nil, &failure{err: fail.err, sent: fail.sent, refused: fail.refused, said: fail.said}
 	}
 	if fresh {
 		made = append(made, rec.Lease)

@@ -99,7 +99,7 @@ func (s *Store) begin(ctx context.Context, validate func() error) (context.Conte
 		return nil, nil, contract.NotSubmitted(ctx)
 	}
 	ctx, cancel := contract.WithDeadline(ctx)
-	return ctx, func() { cancel(); s.running.Done() }, nil
+	return hope(ctx), func() { cancel(); s.running.Done() }, nil
 }
 
 func errClosed() error {
