@@ -54,17 +54,18 @@ func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contra
 	defer end()
 	a := newAttempt(r)
 	if s.lineWaits(a) {
-		return s.wait(ctx, a)
+		return s.wait(ctx, a, nil)
 	}
 	res, wait, err := s.try(ctx, a)
-	if err != nil || !wait {
+	if err != nil || wait == nil {
 		return res, err
 	}
-	return s.wait(ctx, a)
+	return s.wait(ctx, a, wait.active())
 }
 
-// try acquires without waiting. wait tells that there is nothing to be had now.
-func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait bool, err error) {
+// try acquires without waiting. wait is not nil if there is nothing to be had now:
+// then it is the state in which that was seen.
+func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait *state, err error) {
 	maybe := false
 	st, err := s.first(ctx, a.ref, a.want())
 	for promised := (patience{}); ; st, err = s.load(ctx, a.ref, a.want()) {
@@ -72,11 +73,11 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 			st, err = s.load(ctx, a.ref, a.want())
 		}
 		if err != nil {
-			return contract.Result{}, false, writeError(ctx, err, maybe)
+			return contract.Result{}, nil, writeError(ctx, err, maybe)
 		}
 		if st.due() {
 			if err := s.settle(ctx, st); err != nil {
-				return contract.Result{}, false, writeError(ctx, err, maybe)
+				return contract.Result{}, nil, writeError(ctx, err, maybe)
 			}
 			continue
 		}
@@ -85,18 +86,20 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		case errors.Is(err, undoneError{}):
 			continue
 		case err != nil:
-			return contract.Result{}, false, writeError(ctx, err, maybe)
+			return contract.Result{}, nil, writeError(ctx, err, maybe)
 		case verdict == answered && res.Outcome == contract.OutcomeConflict && res.Lease == nil && promised.more(ctx):
 			continue
+		case verdict == mustWait:
+			return res, st, nil
 		case verdict != mayGrant:
-			return res, verdict == mustWait, nil
+			return res, nil, nil
 		}
 		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope, skipStep), false)
 		if errors.Is(err, undoneError{}) {
 			continue
 		}
 		if err != nil {
-			return contract.Result{}, false, writeError(ctx, err, maybe)
+			return contract.Result{}, nil, writeError(ctx, err, maybe)
 		}
 		done, err := s.commit(ctx, st, g)
 		switch {
@@ -105,9 +108,9 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 			if errors.Is(err, undoneError{}) {
 				continue
 			}
-			return res, false, err
+			return res, nil, err
 		case err != nil && !mayBeApplied(err):
-			return contract.Result{}, false, writeError(ctx, err, maybe)
+			return contract.Result{}, nil, writeError(ctx, err, maybe)
 		case err != nil:
 			maybe = true
 		}

@@ -3,6 +3,7 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,11 +20,11 @@ const (
 	linePoll = 500 * time.Millisecond
 	// queueLife is how long the queue of a key that nobody asks for is kept.
 	queueLife = 24 * time.Hour
-	// leaveTimeout bounds how long a call whose wait is over waits to learn what
-	// came of it. It is less than contract.AnswerSlack.
 	// doubtFor is how long etcd may take to apply what it was sent, beyond its own
 	// time-out of a request.
-	doubtFor     = 10 * time.Second
+	doubtFor = 10 * time.Second
+	// leaveTimeout bounds how long a call whose wait is over waits to learn what
+	// came of it. It is less than contract.AnswerSlack.
 	leaveTimeout = contract.AnswerSlack * 5 / 6
 )
 
@@ -51,7 +52,13 @@ type spot struct {
 	tried   bool // to get a place, unread
 	// doubt is until when a place may appear that was asked for and not confirmed.
 	doubt time.Time
+	// owed is until when a place is made even if nobody waits here any more: a call
+	// whose wait ends keeps its place, also when etcd was slower than the wait.
+	owed time.Time
 }
+
+// isOwed tells that the spot is to have a place though its calls have left.
+func (sp *spot) isOwed() bool { return time.Now().Before(sp.owed) }
 
 // waiter is one call that waits.
 type waiter struct {
@@ -93,14 +100,14 @@ func (g *share) take(gone bool) (last bool) {
 
 // line returns the line for a key with the call in it, and nothing when the
 // store is closing.
-func (s *Store) line(a *attempt, w *waiter) *line {
+func (s *Store) line(a *attempt, w *waiter, holder *record) *line {
 	s.linesMu.Lock()
 	defer s.linesMu.Unlock()
 	l := s.lines[a.ref]
 	if l != nil && l.join(a, w) {
 		return l
 	}
-	l = &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
+	l = &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}, holder: holder}
 	l.join(a, w)
 	if !s.start(l.run) {
 		return nil
@@ -157,10 +164,13 @@ func (l *line) join(a *attempt, w *waiter) bool {
 }
 
 // leave tells that a call's wait is over. It is answered.
-func (l *line) leave(w *waiter, gone bool, limit time.Time) {
+func (l *line) leave(a *attempt, w *waiter, gone bool, limit time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.leaving, w.gone, w.limit = true, gone, limit
+	if sp := l.waiting[a.scope]; sp != nil && slices.Contains(sp.calls, w) {
+		sp.owed = time.Now().Add(doubtFor)
+	}
 	l.poke()
 }
 

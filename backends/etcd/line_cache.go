@@ -149,7 +149,7 @@ func (l *line) glance(locals []*local, session string) *state {
 			p = &st.queue.places[i]
 		}
 		switch {
-		case !lo.stays:
+		case !lo.stays && (p != nil || !lo.owed):
 			// It leaves its place, if it has one.
 		case p == nil && lo.sp.tried:
 			return nil // whether it was answered must be read

@@ -38,7 +38,7 @@ func (t *turn) place(ctx context.Context) error {
 		}
 	}
 	// Spots that are kept only for a place that may appear yet come last.
-	here := func(lo *local) bool { return lo.stays || len(lo.leavers) > 0 }
+	here := func(lo *local) bool { return lo.stays || lo.owed || len(lo.leavers) > 0 }
 	slices.SortStableFunc(missing, func(a, b *local) int {
 		switch {
 		case here(a) == here(b):
@@ -142,26 +142,35 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 		if t.told(lo) {
 			continue
 		}
-		if lo.stays && (t.left > mixStep || !t.spend(joinCost)) {
-			t.more = true
+		if (lo.stays || lo.owed) && (t.left > mixStep || !t.spend(joinCost)) {
+			lo.leavers, t.more = nil, true // they are told of the place that they have then
 			continue
 		}
-		if !lo.stays {
-			lo.out = true
-			if lo.soft && t.late == nil {
-				t.late = lo
-			}
+		if !lo.stays && !lo.owed {
+			t.pass(lo)
 			continue
 		}
-		switch t.room(lo) {
-		case roomMade:
+		switch room := t.room(lo); {
+		case room == roomMade:
 			t.seat(lo)
-		case roomNone:
+		case room == roomNone && lo.stays:
 			t.tell(lo, told{res: quotaExceeded("waiters_per_key")})
-		case roomLater:
+		case room == roomNone:
+			t.pass(lo)
+		default: // roomLater
+			lo.leavers = nil
 		}
 	}
 	return nil
+}
+
+// pass leaves a spot without a place. If nobody else wants the key, a call whose
+// wait has just ended may have it.
+func (t *turn) pass(lo *local) {
+	lo.out = true
+	if lo.soft && t.late == nil {
+		t.late = lo
+	}
 }
 
 func (t *turn) told(lo *local) bool {

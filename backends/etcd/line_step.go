@@ -15,6 +15,7 @@ type local struct {
 	sp      *spot
 	a       *attempt
 	stays   bool      // a call goes on waiting
+	owed    bool      // none does, and it is to have a place all the same
 	leavers []*waiter // calls whose wait is over
 	soft    bool      // one of them would still take a grant
 	limit   time.Time // by when the first of them must be answered
@@ -114,7 +115,7 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 	t.q, t.fast = t.st.queue.clone(), true
 	at := t.q.index()
 	for _, lo := range t.locals {
-		if i, ok := at[lo.a.scope]; lo.stays {
+		if i, ok := at[lo.a.scope]; lo.stays || lo.owed && !ok {
 			continue
 		} else if ok {
 			t.detach(lo, &t.q.places[i])
@@ -123,11 +124,11 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 		}
 	}
 	for _, lo := range t.locals {
-		if _, ok := at[lo.a.scope]; ok || !lo.stays {
+		if _, ok := at[lo.a.scope]; ok || lo.out {
 			continue
 		}
 		if t.left > mixStep || !t.spend(joinCost) {
-			t.more = true
+			lo.leavers, t.more = nil, true
 			continue
 		}
 		if lo.sp.tried = true; len(t.joined) >= joinStep || t.room(lo) != roomMade {
@@ -145,12 +146,15 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 }
 
 // seat gives a spot a place, provided that it was not answered meanwhile: nobody
-// waits for itself.
+// waits for itself. Where nobody waits any more the place is away.
 func (t *turn) seat(lo *local) {
-	t.q.places = append(t.q.places, place{
-		Version: recordVersion, Fingerprint: lo.a.print[:], At: []string{t.session}, Keep: lo.a.req.Retention.Idempotency,
-		scope: lo.a.scope,
-	})
+	p := place{Version: recordVersion, Fingerprint: lo.a.print[:], Keep: lo.a.req.Retention.Idempotency, scope: lo.a.scope}
+	if lo.stays {
+		p.At = []string{t.session}
+	} else {
+		p.Left, lo.out = now(), true
+	}
+	t.q.places = append(t.q.places, p)
 	t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(t.l.s.names.answer(lo.a.scope)), "=", 0))
 	t.seated = append(t.seated, lo.sp)
 	t.limited = t.limited || lo.a.req.Limits.WaitersPerKey > 0
@@ -183,6 +187,7 @@ func (l *line) snapshot() []*local {
 				lo.limit = w.limit
 			}
 		}
+		lo.owed = !lo.stays && sp.isOwed()
 		locals = append(locals, lo)
 	}
 	return locals

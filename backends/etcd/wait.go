@@ -11,12 +11,13 @@ import (
 
 // wait acquires a key that others hold or have a right to. Whatever ends the
 // wait, the line is told and answers: a call that is not told a grant has none.
-func (s *Store) wait(ctx context.Context, a *attempt) (contract.Result, error) {
+// holder is who was seen to hold the key, if anybody was.
+func (s *Store) wait(ctx context.Context, a *attempt, holder *record) (contract.Result, error) {
 	if ctx.Err() != nil {
 		return contract.Result{}, contract.NotSubmitted(ctx)
 	}
 	w := &waiter{ch: make(chan told, 1)}
-	l := s.line(a, w)
+	l := s.line(a, w, holder)
 	if l == nil {
 		return contract.Result{}, errClosed()
 	}
@@ -33,7 +34,7 @@ func (s *Store) wait(ctx context.Context, a *attempt) (contract.Result, error) {
 	}
 	limit := time.Now().Add(leaveTimeout)
 	gone := closing || isGone(ctx)
-	l.leave(w, gone, limit)
+	l.leave(a, w, gone, limit)
 	patience := time.NewTimer(time.Until(limit))
 	defer patience.Stop()
 	select {

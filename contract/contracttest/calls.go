@@ -90,6 +90,24 @@ func (e *Env) refusedAtEnd(c *call) contract.Result {
 	return e.answered("waiting acquire by "+c.req.Owner, c.res, c.err, contract.OutcomeConflict)
 }
 
+// cut lets a waiting acquire end, by its wait or by the limit, and returns when it
+// has been told its place. A store that is slower than the wait may have to answer
+// before it has one: then it says so, and the call is repeated.
+func (e *Env) cut(s contract.Store, r *contract.AcquireRequest, limit time.Duration) contract.Result {
+	e.Helper()
+	res := e.refusedAtEnd(e.start(s, r, limit))
+	for range cutTries {
+		if res.Queue.Position != 0 {
+			break
+		}
+		res = e.refusedAtEnd(e.start(s, r, limit))
+	}
+	return res
+}
+
+// cutTries is how often a store may be too slow.
+const cutTries = 20
+
 // gone cancels a waiting call, wants it answered at once, and returns when it no
 // longer counts.
 func (e *Env) gone(s contract.Store, c *call) {

@@ -125,8 +125,9 @@ func waitPlaceKept(e *Env) {
 	first := e.newWaiter(held.Key, bob)
 	brief := *first
 	brief.Wait = 100 * time.Millisecond
-	cut := e.start(a, &brief, watchdog)
-	e.refusedAtEnd(cut)
+	if q := e.cut(a, &brief, watchdog).Queue; q != (contract.Queue{Position: 1}) {
+		e.Errorf("a waiter whose wait ended: got %+v, want none waiting and a place at the head", q)
+	}
 	second, third := e.park(a, e.newWaiter(held.Key, carol)), e.park(b, e.newWaiter(held.Key, alice))
 	back := e.park(b, first) // through the other gateway
 	e.gone(a, second)

@@ -50,8 +50,8 @@ func waitPlaceOutlivesGateway(e *Env) {
 	e.finished(second)
 	e.failed("waiting acquire on a closed store", second.err, contract.CodeClosed, "")
 	e.eventually("the waiters of gateways that ended stop counting", func() bool { return e.queueLength(a, held.Key) == 0 })
-	third := e.start(late, e.newWaiter(held.Key, alice), 300*time.Millisecond)
-	if q := e.refusedAtEnd(third).Queue; q != (contract.Queue{Position: 1}) {
+	third := e.newWaiter(held.Key, alice)
+	if q := e.cut(late, third, 300*time.Millisecond).Queue; q != (contract.Queue{Position: 1}) {
 		e.Errorf("a waiter whose deadline passed, behind two that are away: got %+v, want none waiting and a place at the head", q)
 	}
 
@@ -60,7 +60,7 @@ func waitPlaceOutlivesGateway(e *Env) {
 	last := e.park(late, e.newWaiter(held.Key, bob))
 	back := map[int]*call{}
 	for _, i := range []int{2, 0, 1} {
-		back[i] = e.park(pick(i, a, late), []*call{first, second, third}[i].req)
+		back[i] = e.park(pick(i, a, late), []*contract.AcquireRequest{first.req, second.req, third}[i])
 	}
 	for _, c := range []*call{back[0], back[1], back[2], last} {
 		e.end(a, held)
