@@ -22,6 +22,10 @@ const known = 2
 func (s *Store) tryAcknowledged(ctx context.Context, a *attempt, args []string) (*reply, error) {
 	acks := make(chan error, 1)
 	msg, err := s.link.do(ctx, func(ctx context.Context, c valkey.Client) valkey.ValkeyResult {
+		select { // what an earlier run found, which sent nothing
+		case <-acks:
+		default:
+		}
 		// WAIT speaks of what its own connection wrote: the two share one.
 		d, release := c.Dedicate()
 		defer release()
@@ -34,6 +38,11 @@ func (s *Store) tryAcknowledged(ctx context.Context, a *attempt, args []string) 
 		return res
 	})
 	if err != nil {
+		s.start(func(context.Context) { // it may run still, whatever the caller is told
+			if short := <-acks; short != nil { // bounded as the connection is
+				s.undoLater(a, nonceOf(args[argHead]))
+			}
+		})
 		return nil, s.link.rules.of(ctx, err, false)
 	}
 	rep, err := s.parse(a.room, s.scripts.acquire, msg)
@@ -87,7 +96,7 @@ func (s *Store) confirmed(ctx context.Context, d valkey.DedicatedClient) error {
 
 // confirm notes that a grant is known, and answers what it is by now.
 func (s *Store) confirm(ctx context.Context, a *attempt, granted *reply) (*reply, error) {
-	rep, err := s.exec(ctx, a.room, s.scripts.confirm, a.key.String(), string(a.scope[:]), granted.text(0)[18:34])
+	rep, err := s.exec(ctx, a.room, s.scripts.confirm, a.key.String(), string(a.scope[:]), nonceOf(granted.text(0)))
 	if err != nil {
 		return nil, contract.Errorf(contract.CodeOutcomeUnknown, err, "it is not known whether the grant stands; repeat it with the same request id")
 	}
@@ -100,7 +109,7 @@ func (s *Store) confirm(ctx context.Context, a *attempt, granted *reply) (*reply
 // unconfirmed undoes a grant. That may take no longer than the call; if it is
 // not done by then the outcome is unknown, and the undoing goes on.
 func (s *Store) unconfirmed(ctx context.Context, a *attempt, granted *reply, short error) (*reply, error) {
-	nonce := granted.text(0)[18:34]
+	nonce := nonceOf(granted.text(0))
 	limit := time.Now().Add(s.cfg.ReplicaTimeout + finalTimeout)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(finalTimeout).Before(limit) {
 		limit = deadline.Add(finalTimeout)

@@ -1,6 +1,7 @@
 package valkey_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ func TestReplicaAcks_trouble(t *testing.T) {
 	primary.Do(t, "SET", "first", "1")
 	replica.Eventually(t, "the replica confirms", func(s string) bool { return s == "1" }, "EXISTS", "first")
 	held := b.grant("held")
-	replica.Pause()
+	replica.Pause(t)
 
 	// A copy is told nothing that the replica did not confirm, and does not keep
 	// the first from being undone.
@@ -28,7 +29,7 @@ func TestReplicaAcks_trouble(t *testing.T) {
 		_, err := b.store.Acquire(b.within(5*time.Second), r)
 		first <- err
 	}()
-	b.eventually("the first copy was granted", 5*time.Second, func() bool { return b.health().ActiveLeases == 2 })
+	b.eventually("the first copy was granted", func() bool { return b.health().ActiveLeases == 2 })
 	res, err := b.store.Acquire(b.within(5*time.Second), r)
 	if err == nil && res.Outcome == contract.OutcomeAcquired {
 		t.Errorf("a copy was told of a grant that no replica confirmed")
@@ -45,21 +46,28 @@ func TestReplicaAcks_trouble(t *testing.T) {
 	}
 
 	// The deadline holds though the server cannot be asked to undo.
+	slow := on(t, primary, valkey.Config{Addresses: []string{primary.Addr}, ReplicaAcks: 1, ReplicaTimeout: time.Minute})
+	const limit = 3 * time.Second
 	late := b.acquireOf("late")
 	began = time.Now()
+	told := make(chan error, 1)
 	go func() {
-		time.Sleep(200 * time.Millisecond) // the grant is made, the replica is waited for
-		primary.Pause()
+		_, err := slow.store.Acquire(b.within(limit), late)
+		told <- err
 	}()
-	_, err = b.store.Acquire(b.within(500*time.Millisecond), late)
-	if took := time.Since(began); contract.CodeOf(err) != contract.CodeOutcomeUnknown || took > time.Second {
+	primary.Eventually(t, "the grant is made, the replica is waited for", func(s string) bool {
+		return strings.Contains(s, "blocked_clients:1\r")
+	}, "INFO", "clients")
+	primary.Pause(t)
+	err = <-told
+	if took := time.Since(began); contract.CodeOf(err) != contract.CodeOutcomeUnknown || took > limit+contract.AnswerSlack+stall {
 		t.Errorf("a server that stops before the replica confirmed: got %v after %v, want outcome_unknown", err, took)
 	}
 	primary.Resume()
-	b.eventually("the grant is undone in the background", 10*time.Second, func() bool { return b.health().ActiveLeases == 1 })
+	b.eventually("the grant is undone in the background", func() bool { return b.health().ActiveLeases == 1 })
 
 	replica.Resume()
-	b.eventually("a copy of a confirmed grant is told of it", 10*time.Second, func() bool {
+	b.eventually("a copy of a confirmed grant is told of it", func() bool {
 		res, err := b.store.Acquire(b.within(2*time.Second), r)
 		return err == nil && res.Outcome == contract.OutcomeAcquired && res.Lease.Token > held.Token && res.Replayed
 	})

@@ -15,6 +15,9 @@ import (
 // retryAfter is the advice that goes with unavailable.
 const retryAfter = 250 * time.Millisecond
 
+// dialCode stands for the code of a refusal that came from no server.
+const dialCode = "dial"
+
 // refusal is an error of the server that tells that the script did not run, or
 // not beyond where it began to write.
 type refusal struct{ code, detail string }
@@ -63,10 +66,10 @@ func (c classifier) refused(err error) (refusal, bool) {
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
-		return refusal{"dial", "the server cannot be reached"}, true
+		return refusal{dialCode, "the server cannot be reached"}, true
 	}
 	if errors.Is(err, valkey.ErrNoAddr) || errors.Is(err, valkey.ErrNoSlot) {
-		return refusal{"dial", "no server can be reached"}, true
+		return refusal{dialCode, "no server can be reached"}, true
 	}
 	return refusal{}, false
 }
@@ -78,6 +81,9 @@ func (c classifier) of(ctx context.Context, err error, reads bool) *contract.Err
 		return known
 	}
 	if r, ok := c.refused(err); ok {
+		if r.code == dialCode && ctx.Err() != nil { // dial sees to it that it has
+			return contract.Errorf(contract.CodeTimeout, err, "the deadline passed before there was a connection")
+		}
 		return unavailable(err, r.detail)
 	}
 	if forbidden(err) && !reads {

@@ -1,6 +1,12 @@
 package valkey
 
-import "context"
+import (
+	"context"
+	"net"
+	"time"
+
+	"leased/contract"
+)
 
 // Kill ends a handle as kill -9 ends its gateway: nothing is said to the server,
 // and calls that wait vanish.
@@ -17,3 +23,17 @@ func (s *Store) Base(namespace string) string { return base(s.cfg.Prefix, namesp
 
 // Drain waits for what runs in the background.
 func (s *Store) Drain(context.Context) { s.behind.Wait() }
+
+// Dial dials as the client does and returns what went wrong.
+func Dial(ctx context.Context, address string, timeout time.Duration) error {
+	conn, err := new(link).dial(ctx, address, &net.Dialer{Timeout: timeout}, nil)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
+}
+
+// Classify returns the code of what a failed command's caller is told.
+func Classify(ctx context.Context, err error, reads bool) contract.Code {
+	return classifier{refusals()}.of(ctx, err, reads).Code
+}

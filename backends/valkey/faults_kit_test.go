@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,10 @@ import (
 	"leased/contract"
 	"leased/test/proc"
 )
+
+// stall is what a shared machine may take from a test at any time: a promised
+// bound is missed only beyond it.
+const stall = 300 * time.Millisecond
 
 // recoverWithin is how soon after a server's return calls must be served.
 const recoverWithin = 2 * time.Second
@@ -63,6 +68,9 @@ func (b *bench) grant(key string) *contract.Lease {
 	return res.Lease
 }
 
+// lowFloor is a floor that changes nothing.
+const lowFloor = 7_777_777
+
 // calls are all operations on a held lease, by name; whether they change
 // anything is in the name of the map.
 type calls map[string]func(ctx context.Context) error
@@ -103,7 +111,7 @@ func (b *bench) mutations(held *contract.Lease) calls {
 			return err
 		},
 		"floor": func(ctx context.Context) error {
-			return b.store.RaiseFloor(ctx, &contract.RaiseFloorRequest{Namespace: held.Namespace, Above: 1})
+			return b.store.RaiseFloor(ctx, &contract.RaiseFloorRequest{Namespace: held.Namespace, Above: lowFloor})
 		},
 	}
 }
@@ -148,19 +156,18 @@ func (b *bench) reads(held *contract.Lease) calls {
 	}
 }
 
-// expect runs each call with a deadline and wants the code of its error, 0 for
-// none, and an answer in time.
-func (b *bench) expect(situation string, cs calls, limit time.Duration, want contract.Code) {
+// expect runs each call with a deadline and wants the code of its error to be
+// one of those, 0 for none, and an answer in time.
+func (b *bench) expect(situation string, cs calls, limit time.Duration, want ...contract.Code) {
 	b.Helper()
 	for name, call := range cs {
 		began := time.Now()
 		err := call(b.within(limit))
 		took := time.Since(began)
-		if got := contract.CodeOf(err); got != want {
+		if got := contract.CodeOf(err); !slices.Contains(want, got) {
 			b.Errorf("%s, %s: got %v (%v), want %v", situation, name, got, err, want)
 		}
-		// The machine is shared: only what no stall explains is an error.
-		if took > limit+contract.AnswerSlack+300*time.Millisecond {
+		if took > limit+contract.AnswerSlack+stall {
 			b.Errorf("%s, %s: answered after %v with a deadline of %v", situation, name, took, limit)
 		}
 		var e *contract.Error
@@ -180,21 +187,15 @@ func (b *bench) health() contract.Health {
 }
 
 // eventually waits until ok.
-func (b *bench) eventually(what string, limit time.Duration, ok func() bool) {
+func (b *bench) eventually(what string, ok func() bool) {
 	b.Helper()
-	began := time.Now()
-	for !ok() {
-		if time.Since(began) > limit {
-			b.Fatalf("after %v still not: %s", limit, what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	proc.Until(b, what, proc.Patience, ok)
 }
 
 // serves wants the store to serve again in time.
 func (b *bench) serves() {
 	b.Helper()
-	b.eventually("a key can be acquired", recoverWithin, func() bool {
+	proc.Until(b, "a key can be acquired", recoverWithin, func() bool {
 		res, err := b.store.Acquire(b.within(time.Second), b.acquireOf(fmt.Sprint("again-", b.ids.Add(1))))
 		return err == nil && res.Outcome == contract.OutcomeAcquired
 	})

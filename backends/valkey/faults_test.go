@@ -20,7 +20,7 @@ func TestFaults_ServerDown(t *testing.T) {
 	held := b.grant("held")
 	b.server.Kill()
 	refused := 0 // in a row: there are several connections, each of which has to notice
-	b.eventually("the connections are known to be gone", 5*time.Second, func() bool {
+	b.eventually("the connections are known to be gone", func() bool {
 		err := b.reads(held)["get"](b.within(time.Second))
 		if err != nil && strings.Contains(err.Error(), "connection refused") {
 			refused++
@@ -56,7 +56,7 @@ func TestFaults_Paused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	held := b.grant("held")
-	b.server.Pause()
+	b.server.Pause(t)
 	reads := b.reads(held)
 	mutations := b.mutations(held)
 	retry := b.acquireOf("late")
@@ -77,19 +77,28 @@ func TestFaults_Paused(t *testing.T) {
 
 func TestFaults_KilledDuringCall(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, durable()...)
+	v := proc.StartValkey(t, durable()...)
+	proxy := proc.StartProxy(t, v.Addr)
+	b := on(t, v, valkey.Config{Addresses: []string{proxy.Address}})
 	held := b.grant("held")
-	for name, call := range b.mutations(held) {
-		if name == "wait" {
-			continue // it tries again until its wait is over
-		}
+	mutations := b.mutations(held)
+	// One that waits tries again until its wait is over. What the others send
+	// holds these.
+	for name, mark := range map[string]string{
+		"acquire": "acquire-", "renew": "renew-", "bulk": "renew-", "release": "release-", "revoke": "revoke-", "floor": fmt.Sprint(lowFloor),
+	} {
 		for range 30 { // so that every connection is there
-			_ = b.reads(held)["get"](b.within(time.Second))
+			_ = b.reads(held)["get"](b.within(proc.Patience))
 		}
-		b.server.Pause()
+		b.server.Pause(t)
+		sent := proxy.Expect(mark)
 		done := make(chan error, 1)
-		go func() { done <- call(b.within(5 * time.Second)) }()
-		time.Sleep(50 * time.Millisecond) // long enough to be sent; either way it must be told
+		go func() { done <- mutations[name](b.within(proc.Patience)) }()
+		select {
+		case <-sent:
+		case err := <-done:
+			t.Fatalf("%s was not sent: %v", name, err)
+		}
 		b.server.Kill()
 		if err := <-done; contract.CodeOf(err) != contract.CodeOutcomeUnknown {
 			t.Errorf("%s, server killed: got %v, want outcome_unknown", name, err)
@@ -121,7 +130,7 @@ func TestFaults_Loading(t *testing.T) {
 	c := on(t, slow, valkey.Config{Addresses: []string{slow.Addr}})
 	slow.Launch(t)
 	var loading bool
-	c.eventually("the server has loaded", 20*time.Second, func() bool {
+	c.eventually("the server has loaded", func() bool {
 		err := c.reads(held)["get"](c.within(time.Second))
 		if err != nil && strings.Contains(err.Error(), "LOADING") {
 			loading = true
@@ -181,7 +190,7 @@ func TestFaults_Refusals(t *testing.T) {
 			b.server.Do(t, c.harm...)
 			if name == "no permission within scripts" {
 				// A script that was on its way may have been stopped anywhere.
-				b.eventually("it is noticed", 5*time.Second, func() bool {
+				b.eventually("it is noticed", func() bool {
 					return contract.CodeOf(b.mutations(held)["floor"](b.within(time.Second))) == contract.CodeUnavailable
 				})
 			}
@@ -220,7 +229,7 @@ func TestFaults_Busy(t *testing.T) {
 	b := newBench(t, "busy-reply-threshold", "50")
 	held := b.grant("held")
 	go func() { b.server.Try("EVAL", "while true do end", "0") }()
-	b.eventually("the server is busy", 5*time.Second, func() bool {
+	b.eventually("the server is busy", func() bool {
 		err := b.reads(held)["get"](b.within(time.Second))
 		return err != nil && strings.Contains(err.Error(), "BUSY")
 	})
@@ -294,14 +303,14 @@ func TestFaults_EvictionPolicy(t *testing.T) {
 		t.Errorf("health with volatile-lru: %+v", h)
 	}
 	b.server.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
-	b.eventually("the policy is seen to be right", 5*time.Second, func() bool { return b.health().Ready })
+	b.eventually("the policy is seen to be right", func() bool { return b.health().Ready })
 	held := b.grant("held")
 	// Also without the right to read the configuration, and while it runs.
 	b.server.Do(t, "ACL", "SETUSER", "default", "-config")
 	admin := []string{"--user", "admin", "--pass", "admin", "CONFIG", "SET", "maxmemory-policy", "allkeys-lru"}
 	b.server.Try("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
 	b.server.Do(t, admin...)
-	b.eventually("the wrong policy is noticed", 5*time.Second, func() bool { return !b.health().Ready })
+	b.eventually("the wrong policy is noticed", func() bool { return !b.health().Ready })
 	b.expect("allkeys-lru", acquire, time.Second, contract.CodeUnavailable)
 	b.expect("allkeys-lru", calls{"release": b.mutations(held)["release"]}, time.Second, 0)
 }

@@ -2,7 +2,6 @@ package valkey
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -56,6 +55,7 @@ type link struct {
 	first     chan struct{} // closed after the first attempt to connect
 	broken    chan struct{} // a client met something that another one may not meet
 	running   atomic.Int64
+	dialing   atomic.Int64
 	suspect   atomic.Bool
 	stop      context.CancelFunc
 	done      chan struct{}
@@ -106,27 +106,10 @@ func (l *link) options() valkey.ClientOption {
 		Dialer:           net.Dialer{Timeout: defaultDialTimeout, KeepAlive: time.Second},
 		ConnWriteTimeout: stuckAfter, PipelineMultiplex: multiplex, AlwaysPipelining: true,
 		DisableRetry: true, DisableCache: true, ClientName: "leased", RingScaleEachConn: 11,
-		DialCtxFn: dial, ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
+		DialCtxFn: l.dial, ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
 		BlockingPoolCleanup: time.Minute,
 		ClusterOption:       valkey.ClusterOption{ShardsRefreshInterval: 5 * time.Second, MaxMovedRedirections: 5},
 	}
-}
-
-// dial marks what went wrong as having gone wrong before anything was sent,
-// the TLS handshake included.
-func dial(ctx context.Context, address string, d *net.Dialer, cfg *tls.Config) (net.Conn, error) {
-	var conn net.Conn
-	var err error
-	if cfg != nil {
-		conn, err = (&tls.Dialer{NetDialer: d, Config: cfg}).DialContext(ctx, "tcp", address)
-	} else {
-		conn, err = d.DialContext(ctx, "tcp", address)
-	}
-	var op *net.OpError
-	if err != nil && !errors.As(err, &op) {
-		err = &net.OpError{Op: "dial", Net: "tcp", Err: err}
-	}
-	return conn, err
 }
 
 // run keeps a client until ctx ends.
@@ -248,8 +231,8 @@ func (l *link) get(ctx context.Context) (valkey.Client, error) {
 	return nil, unavailable(err, "the server cannot be reached")
 }
 
-// do runs f, which sends commands, and returns by the end of ctx whatever f
-// does. f must not touch what the caller owns.
+// do runs f, which sends a command, again if nothing of it was sent, and returns
+// by the end of ctx whatever f does. f must not touch what the caller owns.
 func (l *link) do(ctx context.Context, f func(context.Context, valkey.Client) valkey.ValkeyResult) (valkey.ValkeyMessage, error) {
 	if ctx.Err() != nil {
 		return valkey.ValkeyMessage{}, contract.NotSubmitted(ctx)
@@ -259,28 +242,39 @@ func (l *link) do(ctx context.Context, f func(context.Context, valkey.Client) va
 		return valkey.ValkeyMessage{}, err
 	}
 	n := l.running.Add(1)
-	var res valkey.ValkeyResult
-	if n < inFlight && !l.suspect.Load() {
-		res = f(ctx, c)
+	if n < inFlight && !l.suspect.Load() && l.dialing.Load() == 0 {
+		res := patiently(ctx, c, f)
 		l.running.Add(-1)
-	} else {
-		if n > mostStuck {
-			l.running.Add(-1)
-			return valkey.ValkeyMessage{}, unavailable(nil, "too many commands wait for the server")
-		}
-		answered := make(chan valkey.ValkeyResult, 1)
-		go func() {
-			defer l.running.Add(-1)
-			answered <- f(ctx, c)
-		}()
-		select {
-		case res = <-answered:
-		case <-ctx.Done():
-			return valkey.ValkeyMessage{}, context.Cause(ctx)
-		}
+		l.judge(res)
+		return res.ToMessage()
 	}
-	l.judge(res)
-	return res.ToMessage()
+	if n > mostStuck {
+		l.running.Add(-1)
+		return valkey.ValkeyMessage{}, unavailable(nil, "too many commands wait for the server")
+	}
+	return l.apart(ctx, func(ctx context.Context) valkey.ValkeyResult {
+		defer l.running.Add(-1)
+		return patiently(ctx, c, f)
+	})
+}
+
+// apart runs f on a goroutine of its own, which is left behind when ctx ends.
+func (l *link) apart(ctx context.Context, f func(context.Context) valkey.ValkeyResult) (valkey.ValkeyMessage, error) {
+	answered := make(chan valkey.ValkeyResult, 1)
+	var busy atomic.Int64
+	go func() { answered <- f(context.WithValue(ctx, dials{}, &busy)) }()
+	select {
+	case res := <-answered:
+		l.judge(res)
+		return res.ToMessage()
+	case <-ctx.Done():
+		if busy.Load() > 0 {
+			// The client dials for this very call, and sends nothing for a call
+			// whose context has ended.
+			return valkey.ValkeyMessage{}, contract.NotSubmitted(ctx)
+		}
+		return valkey.ValkeyMessage{}, context.Cause(ctx)
+	}
 }
 
 // judge takes the health of the connection from an answer.

@@ -40,7 +40,7 @@ func (b *bench) queue(key string, owners ...string) <-chan served {
 				_, _ = b.store.Release(ctx, releaseOf(res.Lease, b.ids.Add(1)))
 			}
 		}()
-		b.eventually(owner+" waits", 5*time.Second, func() bool { return b.health().Waiters == before+int64(i)+1 })
+		b.eventually(owner+" waits", func() bool { return b.health().Waiters == before+int64(i)+1 })
 	}
 	return out
 }
@@ -58,8 +58,8 @@ func TestQueue_serverStalls(t *testing.T) {
 		held := holder.grant(fmt.Sprint("key-", round))
 		want := []string{"first", "second", "third"}
 		out := waiters.queue(held.Key.Target.ID, want...)
-		time.Sleep(time.Duration(round) * 60 * time.Millisecond) // anywhere between two beats
-		v.Pause()
+		contracttest.AdvanceRealTime(t, time.Duration(round)*60*time.Millisecond) // anywhere between two beats
+		v.Pause(t)
 		released := make(chan error, 1)
 		go func() {
 			_, err := holder.store.Release(holder.within(10*time.Second), releaseOf(held, holder.ids.Add(1)))
@@ -97,7 +97,7 @@ func TestQueue_refusalUnheard(t *testing.T) {
 		}
 		refused <- res
 	}()
-	b.eventually("it waits", 5*time.Second, func() bool { return b.health().Waiters == 1 })
+	b.eventually("it waits", func() bool { return b.health().Waiters == 1 })
 	own := b.acquireOf("own")
 	own.Owner = "busy"
 	if res, err := b.store.Acquire(b.within(time.Second), own); err != nil || res.Outcome != contract.OutcomeAcquired {
@@ -145,16 +145,16 @@ func TestQueue_full(t *testing.T) { // alone: it is much work for the machine
 	// The first in the queue goes last.
 	long := make(chan struct{})
 	all.Go(func() { defer close(long); _, _ = wait("first-away", 2*time.Second) })
-	b.eventually("the first waits", 5*time.Second, func() bool { return b.health().Waiters == 1 })
+	b.eventually("the first waits", func() bool { return b.health().Waiters == 1 })
 	all.Go(func() { _, _ = wait("second-away", 500*time.Millisecond) })
-	b.eventually("the second waits", 5*time.Second, func() bool { return b.health().Waiters == 2 })
+	b.eventually("the second waits", func() bool { return b.health().Waiters == 2 })
 	for i := range limit - 2 {
 		all.Go(func() { _, _ = wait(fmt.Sprint("there-", i), 12*time.Second) })
 	}
 	<-long
-	b.eventually("two are away", 5*time.Second, func() bool { return b.health().Waiters == limit-2 })
+	b.eventually("two are away", func() bool { return b.health().Waiters == limit-2 })
 	all.Go(func() { _, _ = wait("newcomer", 8*time.Second) })
-	b.eventually("the newcomer waits", 5*time.Second, func() bool { return b.health().Waiters == limit-1 })
+	b.eventually("the newcomer waits", func() bool { return b.health().Waiters == limit-1 })
 	for owner, kept := range map[string]bool{"first-away": false, "second-away": true} {
 		r := acquireOf("key", 0)
 		r.RequestID, r.Owner, r.Limits.WaitersPerKey = owner, owner, limit
@@ -164,7 +164,7 @@ func TestQueue_full(t *testing.T) { // alone: it is much work for the machine
 		}
 	}
 	all.Go(func() { _, _ = wait("second-newcomer", 8*time.Second) })
-	b.eventually("all are there", 5*time.Second, func() bool { return b.health().Waiters == limit })
+	b.eventually("all are there", func() bool { return b.health().Waiters == limit })
 	b.server.Do(t, "CONFIG", "RESETSTAT")
 	const refusals = 20
 	for i := range refusals {
@@ -204,7 +204,7 @@ func TestQueue_awayAreForgotten(t *testing.T) { // alone: it is much work for th
 		}
 		stays <- res
 	}()
-	b.eventually("one waits", 5*time.Second, func() bool { return b.health().Waiters == 1 })
+	b.eventually("one waits", func() bool { return b.health().Waiters == 1 })
 	many := func(n int) {
 		var all sync.WaitGroup
 		for range 16 {

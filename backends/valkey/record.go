@@ -44,6 +44,9 @@ func head(key contract.KeyID, nonce, holder [16]byte) []byte {
 	return append(b, holder[:]...)
 }
 
+// nonceOf returns the nonce that a record, or the head of one, holds.
+func nonceOf(rec string) string { return rec[atNonce:atHolder] }
+
 // fixed is what of a record never changes and no script looks into, but for the
 // tags, then the empty text of an end.
 func fixed(r *contract.AcquireRequest, maxLife int64) []byte {

@@ -46,6 +46,9 @@ type wait struct {
 // dead; and whatever ends the wait, the call sees its last try to the end, so
 // that no grant comes after an answer that said no.
 func (s *Store) acquireWaiting(ctx context.Context, a *attempt, patience time.Duration) (contract.Result, error) {
+	if _, err := s.link.get(ctx); err != nil {
+		return contract.Result{}, err // nothing was sent, which tries of its own could not tell
+	}
 	w := &wait{s: s, a: a, w: a.room.join(a.scope), over: time.NewTimer(patience)}
 	defer w.over.Stop()
 	parked := false

@@ -188,8 +188,8 @@ func (st *stream) read(ctx context.Context) error {
 	case err == nil:
 		st.ahead = entries
 		return nil
-	case bounded.Err() != nil, errors.Is(err, context.DeadlineExceeded):
-		return nil // Next finds out why
+	case bounded.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return nil // Next finds out why; what is not over was another call's, which connected for both
 	}
 	return st.store.link.rules.of(ctx, err, true)
 }

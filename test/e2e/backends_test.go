@@ -233,7 +233,7 @@ namespaces:
 	for _, ns := range []string{"on-raft", "on-valkey", "on-etcd"} {
 		g.recovers(ns)
 	}
-	valkey.Pause()
+	valkey.Pause(t)
 	etcd.Pause(0)
 	defer func() { valkey.Resume(); etcd.Resume(0) }()
 	began := time.Now()

@@ -27,7 +27,7 @@ func TestValkey(t *testing.T) {
 	if got := r.Do(t, "GET", "a"); got != "1" {
 		t.Errorf("the replica has %q, want 1", got)
 	}
-	v.Pause()
+	v.Pause(t)
 	conn := dial(t, v.Addr)
 	send(t, conn, "PING\r\n")
 	if got, err := receive(conn, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -85,6 +85,21 @@ func TestProxy(t *testing.T) {
 	if got, err := receive(conn, 5*time.Second); err == nil {
 		t.Errorf("the connection still answers %q", got)
 	}
+	p.Set(t, proc.Ignore)
+	if c, err := net.DialTimeout("tcp", p.Address, 100*time.Millisecond); err == nil {
+		_ = c.Close()
+		t.Error("a connection to who should ignore it")
+	} else if e, ok := errors.AsType[net.Error](err); !ok || !e.Timeout() {
+		t.Errorf("a dial that is ignored ends with %v, want a time-out", err)
+	}
+	p.Set(t, proc.Pass)
+	seen := p.Expect("marked")
+	conn = dial(t, p.Address)
+	send(t, conn, "SET marked 1\r\n")
+	if got, err := receive(conn, 5*time.Second); got != "+OK\r\n" {
+		t.Fatalf("through the proxy that ignored: %q, %v, want +OK", got, err)
+	}
+	<-seen
 }
 
 func dial(t *testing.T, address string) net.Conn {

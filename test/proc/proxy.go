@@ -1,6 +1,8 @@
 package proc
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -23,7 +25,12 @@ const (
 	SwallowRequests
 	// Refuse cuts every connection, and nobody listens for new ones.
 	Refuse
+	// Ignore cuts every connection, and who dials gets no answer at all.
+	Ignore
 )
+
+// silent tells that nothing is accepted.
+func (k Traffic) silent() bool { return k == Refuse || k == Ignore }
 
 // Proxy passes TCP connections on to a server and can be told to fail in between.
 type Proxy struct {
@@ -31,7 +38,9 @@ type Proxy struct {
 	running sync.WaitGroup
 
 	mu       sync.Mutex
-	listener net.Listener // nil while nobody listens
+	listener *net.TCPListener // nil while nobody listens
+	full     *full            // while who dials is ignored
+	marks    map[string]chan struct{}
 	delay    time.Duration
 	target   string
 	traffic  Traffic
@@ -50,11 +59,11 @@ func (l *link) cut() {
 // StartProxy starts a proxy on a free port, which ends with the test.
 func StartProxy(t *testing.T, target string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Address: l.Addr().String(), target: target, listener: l, links: make(map[*link]struct{})}
+	p := &Proxy{Address: l.Addr().String(), target: target, listener: l, links: make(map[*link]struct{}), marks: make(map[string]chan struct{})}
 	p.running.Go(func() { p.accept(l) })
 	t.Cleanup(func() {
 		p.mu.Lock()
@@ -67,11 +76,15 @@ func StartProxy(t *testing.T, target string) *Proxy {
 	return p
 }
 
-// hangUp stops listening. mu is held.
+// hangUp stops listening, and ignoring. mu is held.
 func (p *Proxy) hangUp() {
 	if p.listener != nil {
 		_ = p.listener.Close()
 		p.listener = nil
+	}
+	if p.full != nil {
+		_ = p.full.drain() // of a listener that is closed
+		p.full = nil
 	}
 }
 
@@ -83,21 +96,78 @@ func (p *Proxy) Set(t *testing.T, traffic Traffic) {
 	p.mu.Lock()
 	before := p.traffic
 	p.traffic = traffic
-	switch {
-	case traffic == Refuse:
+	err := p.listen(traffic)
+	p.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if traffic.silent() || before != traffic && traffic == Pass {
+		p.cut()
+	}
+}
+
+// listen takes connections, or not, as the traffic wants. mu is held.
+func (p *Proxy) listen(traffic Traffic) error {
+	if traffic == Refuse {
 		p.hangUp()
-	case p.listener == nil:
-		l, err := net.Listen("tcp", p.Address)
+		return nil
+	}
+	if p.listener == nil {
+		l, err := listen(p.Address)
 		if err != nil {
-			p.mu.Unlock()
-			t.Fatal(err)
+			return err
 		}
 		p.listener = l
 		p.running.Go(func() { p.accept(l) })
 	}
-	p.mu.Unlock()
-	if traffic == Refuse || before != traffic && traffic == Pass {
-		p.cut()
+	var err error
+	switch {
+	case traffic == Ignore && p.full == nil:
+		// The port is kept: somebody else could have it otherwise.
+		_ = p.listener.SetDeadline(time.Unix(1, 0)) // accepts nothing more
+		p.full, err = fill(p.listener)
+	case traffic != Ignore && p.full != nil:
+		err = p.full.drain()
+		p.full = nil
+		_ = p.listener.SetDeadline(time.Time{})
+		l := p.listener
+		p.running.Go(func() { p.accept(l) })
+	}
+	return err
+}
+
+func listen(address string) (*net.TCPListener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil, fmt.Errorf("a listener on %s is a %T", address, l)
+	}
+	return tcp, nil
+}
+
+// Expect returns a channel that is closed when a request with the text in it
+// was handed on to the server.
+func (p *Proxy) Expect(text string) <-chan struct{} {
+	ch := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.marks[text] = ch
+	return ch
+}
+
+// passed notes what was handed on. A text that a connection brought in two parts
+// is not found; those of a test are short, and its requests go in one write.
+func (p *Proxy) passed(data []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for text, ch := range p.marks {
+		if bytes.Contains(data, []byte(text)) {
+			close(ch)
+			delete(p.marks, text)
+		}
 	}
 }
 
@@ -142,7 +212,7 @@ func (p *Proxy) accept(l net.Listener) {
 			return // nobody listens any more
 		}
 		traffic, target := p.state()
-		if traffic == Refuse {
+		if traffic.silent() {
 			_ = client.Close()
 			continue
 		}
@@ -169,7 +239,7 @@ func (p *Proxy) hold() {
 func (p *Proxy) pass(l *link) {
 	p.mu.Lock()
 	p.links[l] = struct{}{}
-	refuse := p.closed || p.traffic == Refuse
+	refuse := p.closed || p.traffic.silent()
 	p.mu.Unlock()
 	if refuse { // since the connection was taken
 		l.cut()
@@ -198,6 +268,9 @@ func (p *Proxy) copy(to io.Writer, from io.Reader, swallows Traffic) {
 			if traffic, _ := p.state(); traffic != swallows {
 				if _, err := to.Write(buf[:n]); err != nil {
 					return
+				}
+				if swallows == SwallowRequests {
+					p.passed(buf[:n])
 				}
 			}
 		}

@@ -24,9 +24,6 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// valkeyStart bounds the start of a Valkey server.
-const valkeyStart = 20 * time.Second
-
 // Valkey is a Valkey server, or a sentinel, on a port of its own. Its data stays
 // over restarts.
 type Valkey struct {
@@ -106,20 +103,15 @@ func free(port int) bool {
 func (v *Valkey) Start(t TB) {
 	t.Helper()
 	v.Launch(t)
-	deadline := time.Now().Add(valkeyStart)
-	for time.Now().Before(deadline) {
+	Until(t, v.bin+" answers", Patience, func() bool {
 		select {
 		case <-v.done:
 			text, _ := os.ReadFile(filepath.Join(v.Dir, "log"))
 			t.Fatalf("%s ended while it started:\n%s", v.bin, text)
 		default:
 		}
-		if v.answers() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("%s does not answer after %v", v.bin, valkeyStart)
+		return v.answers()
+	})
 }
 
 // Launch starts the server without waiting for it to answer.
@@ -177,18 +169,15 @@ func (v *Valkey) Stop() {
 
 // Pause stops the server's process until Resume: it neither answers nor hangs
 // up. It returns when the process has stopped.
-func (v *Valkey) Pause() {
+func (v *Valkey) Pause(t TB) {
+	t.Helper()
 	_ = v.cmd.Process.Signal(syscall.SIGSTOP)
-	for deadline := time.Now().Add(valkeyStart); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	Until(t, v.bin+" has stopped", Patience, func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.PID()))
-		if err != nil {
-			return // it has ended
-		}
 		// The state follows the command's name, which stands in parentheses.
-		if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(rest, "T") {
-			return
-		}
-	}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		return err != nil || strings.HasPrefix(rest, "T") // or it has ended
+	})
 }
 
 // Resume lets a paused server go on.
@@ -211,7 +200,7 @@ func (v *Valkey) Do(t TB, args ...string) string {
 func (v *Valkey) Try(args ...string) { _, _ = v.run(args) }
 
 func (v *Valkey) run(args []string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), valkeyStart)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "valkey-cli", append([]string{"-p", strconv.Itoa(v.port)}, args...)...)
 	out, err := cmd.CombinedOutput()
@@ -229,16 +218,10 @@ func (v *Valkey) Options(options ...string) {
 // fail meanwhile: a Sentinel that promotes a replica cuts its connections.
 func (v *Valkey) Eventually(t TB, what string, want func(string) bool, args ...string) {
 	t.Helper()
-	deadline := time.Now().Add(valkeyStart)
-	last := ""
-	for time.Now().Before(deadline) {
-		var err error
-		if last, err = v.run(args); err == nil && want(last) {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Fatalf("after %v still not: %s\n%s", valkeyStart, what, last)
+	Until(t, fmt.Sprintf("%s (valkey-cli %s)", what, strings.Join(args, " ")), Patience, func() bool {
+		out, err := v.run(args)
+		return err == nil && want(out)
+	})
 }
 
 // StartReplica starts a server that follows primary and waits until it has
