@@ -131,7 +131,7 @@ func deadlineDefaulted(e *Env) {
 	}
 	waiter := e.newWaiter(held.Key, bob)
 	waiter.Wait = time.Hour
-	c := &call{req: waiter, done: make(chan struct{}), sent: time.Now()}
+	c := &call{store: s, req: waiter, done: make(chan struct{}), sent: time.Now()}
 	e.spawn(func() {
 		defer close(c.done)
 		c.began = time.Now()
