@@ -2,6 +2,7 @@ package valkey
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,39 +18,43 @@ const undoFor = time.Minute
 // known is where a grant's stored answer tells that somebody knows of it.
 const known = 2
 
+// word is what the replicas said of a grant: why it is not confirmed, if so.
+type word struct{ short error }
+
 // tryAcknowledged grants only what enough replicas confirm. What another copy of
 // the request was granted needs their word too, unless they gave it before.
 func (s *Store) tryAcknowledged(ctx context.Context, a *attempt, args []string) (*reply, error) {
-	acks := make(chan error, 1)
+	acks := make(chan word, 1)
 	msg, err := s.link.do(ctx, func(ctx context.Context, c valkey.Client) valkey.ValkeyResult {
-		select { // what an earlier run found, which sent nothing
-		case <-acks:
-		default:
+		if len(acks) > 0 {
+			<-acks // of an earlier run, which sent nothing
 		}
 		// WAIT speaks of what its own connection wrote: the two share one.
 		d, release := c.Dedicate()
 		defer release()
 		res := s.scripts.acquire.lua.Exec(ctx, dedicated{c, d}, a.room.keys, args)
 		if msg, err := res.ToMessage(); err == nil && needsAcks(msg) {
-			acks <- s.confirmed(ctx, d)
+			acks <- word{s.confirmed(ctx, d)}
 		} else {
-			acks <- nil
+			acks <- word{}
 		}
 		return res
 	})
 	if err != nil {
-		s.start(func(context.Context) { // it may run still, whatever the caller is told
-			if short := <-acks; short != nil { // bounded as the connection is
-				s.undoLater(a, nonceOf(args[argHead]))
-			}
-		})
+		if _, unsent := errors.AsType[*contract.Error](err); !unsent {
+			s.start(func(context.Context) { // it may run still, whatever the caller is told
+				if w := <-acks; w.short != nil { // bounded as the connection is
+					s.undoLater(a, nonceOf(args[argHead]))
+				}
+			})
+		}
 		return nil, s.link.rules.of(ctx, err, false)
 	}
 	rep, err := s.parse(a.room, s.scripts.acquire, msg)
 	if err != nil || !unsure(rep) {
 		return rep, err
 	}
-	short := <-acks
+	short := (<-acks).short
 	copied := rep.number(1) == 1
 	switch {
 	case short == nil && !copied:

@@ -43,7 +43,7 @@ func (l *link) dial(ctx context.Context, address string, d *net.Dialer, cfg *tls
 		<-ctx.Done()
 	}
 	if ctx.Err() != nil {
-		err = &cutShort{err}
+		err = &cutError{err}
 	}
 	if op := (*net.OpError)(nil); !errors.As(err, &op) {
 		err = &net.OpError{Op: "dial", Net: "tcp", Err: err}
@@ -51,17 +51,17 @@ func (l *link) dial(ctx context.Context, address string, d *net.Dialer, cfg *tls
 	return nil, err
 }
 
-// cutShort is a dial that ended because the call ended for which it was made.
-type cutShort struct{ error }
+// cutError is a dial that ended because the call ended for which it was made.
+type cutError struct{ error }
 
-func (e *cutShort) Unwrap() error { return e.error }
+func (e *cutError) Unwrap() error { return e.error }
 
 // patiently runs f, which sends a command, again when all that went wrong was
 // that another call had dialled for both and was over first: nothing was sent.
 func patiently(ctx context.Context, c valkey.Client, f func(context.Context, valkey.Client) valkey.ValkeyResult) valkey.ValkeyResult {
 	for {
 		res := f(ctx, c)
-		if _, cut := errors.AsType[*cutShort](res.NonValkeyError()); !cut || ctx.Err() != nil {
+		if _, cut := errors.AsType[*cutError](res.NonValkeyError()); !cut || ctx.Err() != nil {
 			return res
 		}
 	}

@@ -45,7 +45,7 @@ func valkeyPaused(t *testing.T, _ string) *scene {
 	v := proc.StartValkey(t, durable()...)
 	return &scene{
 		store: valkeyAt(t, v.Addr),
-		begin: func(t *testing.T) { v.Pause(t) },
+		begin: func(t *testing.T) { t.Helper(); v.Pause(t) },
 		end:   func(*testing.T) { v.Resume() },
 	}
 }
