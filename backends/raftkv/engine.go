@@ -50,6 +50,9 @@ const (
 type Options struct {
 	FSM      *FSM
 	Proposer Proposer
+	// NodeID is the name of the node that runs the log: what health calls the
+	// leader while it leads.
+	NodeID string
 	// Observer is told of expiries, on the node that leads; may be nil.
 	Observer contract.ExpiryObserver
 	Logger   *slog.Logger // nil discards
@@ -63,6 +66,7 @@ type Options struct {
 type Engine struct {
 	fsm      *FSM
 	proposer Proposer
+	nodeID   string
 	observer contract.ExpiryObserver
 	log      *slog.Logger
 	mono     func() time.Duration
@@ -90,7 +94,7 @@ type Engine struct {
 func New(o Options) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
-		fsm: o.FSM, proposer: o.Proposer, observer: o.Observer, log: o.Logger, mono: o.Clock, wall: o.Wall,
+		fsm: o.FSM, proposer: o.Proposer, nodeID: o.NodeID, observer: o.Observer, log: o.Logger, mono: o.Clock, wall: o.Wall,
 		waiters: newWaiters(), cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
 		readSweep: make(chan struct{}, 1),
 	}

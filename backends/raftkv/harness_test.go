@@ -56,7 +56,7 @@ func (n *node) open(t contracttest.TB) {
 		log = n.wrap(log)
 	}
 	n.engine = raftkv.New(raftkv.Options{
-		FSM: n.fsm, Proposer: log,
+		FSM: n.fsm, Proposer: log, NodeID: "n1",
 		Observer: func(e contract.Event) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

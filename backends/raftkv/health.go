@@ -19,6 +19,7 @@ func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract
 	err = s.engine.read(ctx, func(*state, int64) bool { return false }, func(st *state, _ int64) {
 		n := st.namespace(r.Namespace)
 		h.Ready, h.ActiveLeases, h.Waiters = true, n.active, n.waiters
+		h.Leader = s.engine.nodeID // only a leader's reads are confirmed
 	})
 	if err != nil {
 		h.Detail = detailOf(err)

@@ -54,7 +54,7 @@ func openRaftKV(ctx context.Context, a *app, name string) (contract.Store, error
 		return nil, err
 	}
 	a.cleanups.push("raft node", node.Close)
-	engine := raftkv.New(raftkv.Options{FSM: fsm, Proposer: node, Observer: a.observer.observe, Logger: a.log})
+	engine := raftkv.New(raftkv.Options{FSM: fsm, Proposer: node, NodeID: s.Node.ID, Observer: a.observer.observe, Logger: a.log})
 	a.cleanups.push("engine of backend "+name, engine.Close)
 	store := engine.Store()
 	a.cleanups.push("store of backend "+name, store.Close)
