@@ -70,7 +70,11 @@ func ParseState(name string) (State, error) {
 			return s, nil
 		}
 	}
-	return 0, Invalid("state", "unknown state; use active, expired, released or revoked")
+	return 0, errState()
+}
+
+func errState() error {
+	return Invalid("state", "is not a state of a lease; use active, expired, released or revoked")
 }
 
 // Lease is one grant, as a store answers it. Every answer is a copy: changing

@@ -28,7 +28,7 @@ func (r *AcquireRequest) Validate() error {
 		return err
 	}
 	if r.TTL > r.MaxLifetime {
-		return Invalid("ttl_ms", "%d is more than the maximum lifetime of %d", r.TTL.Milliseconds(), r.MaxLifetime.Milliseconds())
+		return Invalid("ttl_ms", "is %d, more than the maximum lifetime of %d", r.TTL.Milliseconds(), r.MaxLifetime.Milliseconds())
 	}
 	if err := validDuration("wait_ms", r.Wait, 0); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (r *ListRequest) Validate() error {
 		return err
 	}
 	if r.State != 0 && (r.State < StateActive || r.State > StateRevoked) {
-		return Invalid("state", "unknown state; use active, expired, released or revoked")
+		return errState()
 	}
 	return validPage(r.Limit)
 }

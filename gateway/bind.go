@@ -132,8 +132,6 @@ func invalidBody(err error) error {
 			return contract.Invalid(field, "is not a field of this request")
 		case errors.Is(e.Err, strconv.ErrRange):
 			return contract.Invalid(field, "is out of range")
-		case e.GoType == nil:
-			return contract.Invalid(field, "must be a string, not %s", kindName(e.JSONKind))
 		case e.JSONKind == '0':
 			return contract.Invalid(field, "must be %s", expected(e.GoType))
 		}
@@ -148,7 +146,7 @@ func invalidBody(err error) error {
 	case errors.Is(e.Err, jsontext.ErrDuplicateName):
 		return contract.Invalid(field, "is given twice")
 	case errors.Is(e.Err, io.ErrUnexpectedEOF):
-		return contract.Invalid(field, "the JSON ends too early, after byte %d", e.ByteOffset)
+		return contract.Invalid(field, "is where the JSON ends too early, after byte %d", e.ByteOffset)
 	}
 	return contract.Invalid(field, "is not valid JSON in UTF-8, at byte %d", e.ByteOffset)
 }

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"reflect"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -96,7 +98,7 @@ func (m *Metadata) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		}
 		name := token.String()
 		if kind := dec.PeekKind(); kind == 'n' {
-			return &json.SemanticError{JSONPointer: dec.StackPointer(), JSONKind: kind, Err: nullValueError{}}
+			return &json.SemanticError{JSONPointer: dec.StackPointer(), JSONKind: kind, GoType: reflect.TypeFor[string](), Err: nullValueError{}}
 		}
 		var value string
 		if err := json.UnmarshalDecode(dec, &value); err != nil {
