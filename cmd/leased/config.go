@@ -188,11 +188,14 @@ func (d duration) String() string { return time.Duration(d).String() }
 // MarshalYAML writes what the file would say.
 func (d duration) MarshalYAML() (any, error) { return d.String(), nil }
 
+// notDuration is what a text is told that should be one.
+const notDuration = "is not a duration; write a number with a unit, such as 500ms, 30s, 5m or 168h"
+
 func parseDuration(s string) (duration, error) {
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%q is not a duration; write a number with a unit, such as 500ms, 30s, 5m or 168h", s)
+		return 0, fmt.Errorf("%q %s", s, notDuration)
 	case d < 0:
 		return 0, fmt.Errorf("%s is negative; write a duration such as 30s", s)
 	}

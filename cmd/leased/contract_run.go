@@ -58,7 +58,7 @@ func endedBecause(ctx context.Context) string {
 
 // checkReady asks the store for its health on the path that the rules will use,
 // until it is ready or readyTimeout is over: a suite on a server that cannot
-// serve would be 165 failures that all mean the same.
+// serve would be a failure for each rule that all mean the same.
 func checkReady(ctx context.Context, s *openSubject, report *contractReport) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"leased/client"
+	"leased/contract"
 	"leased/gateway/api"
 )
 
@@ -72,7 +73,8 @@ func (f *clientFlags) connect(cmd *cobra.Command, wait time.Duration) (context.C
 	if err != nil {
 		return nil, nil, nil, &usageError{err}
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout+wait)
+	// Two of the longest durations together would be a negative one.
+	ctx, cancel := context.WithTimeout(cmd.Context(), min(f.timeout, contract.MaxDuration)+min(wait, contract.MaxDuration))
 	return ctx, cancel, c, nil
 }
 

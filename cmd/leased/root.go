@@ -85,7 +85,9 @@ Exit codes of every command:
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return notEmpty(cmd.Flags()) }
+	root.SetHelpCommand(newHelp(root))
 	root.AddGroup(&cobra.Group{ID: groupServer, Title: "Server:"}, &cobra.Group{ID: groupLeases, Title: "Leases:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
