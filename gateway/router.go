@@ -40,6 +40,24 @@ type router struct {
 
 const unknownNamespace = "unknown"
 
+// ValidateNamespaceName returns what is wrong with the name of a namespace, in
+// words that follow the name.
+func ValidateNamespaceName(name string) error {
+	normal, err := contract.NormalizeText("name", name, contract.MaxNamespace, true)
+	if e, ok := errors.AsType[*contract.Error](err); ok {
+		return errors.New(e.Detail)
+	}
+	switch {
+	case err != nil:
+		return err
+	case normal != name:
+		return errors.New("is not in Unicode normal form C")
+	case name == unknownNamespace:
+		return errors.New("stands for all unknown namespaces in the metrics; choose another name")
+	}
+	return nil
+}
+
 func newRouter(configured []Namespace, m *metrics) (*router, error) {
 	if len(configured) == 0 {
 		return nil, errors.New("gateway: no namespace is configured")
@@ -49,14 +67,11 @@ func newRouter(configured []Namespace, m *metrics) (*router, error) {
 		unknown: &namespace{Namespace: Namespace{Name: unknownNamespace}, metrics: m.namespace(unknownNamespace)},
 	}
 	for _, c := range configured {
-		name, err := contract.NormalizeText("name", c.Name, contract.MaxNamespace, true)
+		name := c.Name
+		if err := ValidateNamespaceName(name); err != nil {
+			return nil, fmt.Errorf("gateway: namespace %q %w", name, err)
+		}
 		switch {
-		case err != nil:
-			return nil, fmt.Errorf("gateway: namespace %q: %w", c.Name, err)
-		case name != c.Name:
-			return nil, fmt.Errorf("gateway: namespace %q is not in Unicode normal form C", c.Name)
-		case name == unknownNamespace:
-			return nil, fmt.Errorf("gateway: the namespace name %q stands for all unknown ones in the metrics", name)
 		case r.byName[name] != nil:
 			return nil, fmt.Errorf("gateway: namespace %q is configured twice", name)
 		case c.Backend == "" || c.Store == nil:

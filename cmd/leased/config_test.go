@@ -157,6 +157,8 @@ func TestConfig_refusals(t *testing.T) {
 			want: `leased.yaml:2: namespaces.jobs.backend: there is no backend "cache"; use one of local, or add it under backends`},
 		{name: "namespace name", file: "namespaces:\n  a/b: {}\n",
 			want: `leased.yaml:2: the namespace's name "a/b" must be letters and digits, and ".", "_" or "-" after the first of them`},
+		{name: "namespace that the metrics have", file: "namespaces:\n  unknown: {}\n",
+			want: `leased.yaml:2: the namespace's name "unknown" stands for all unknown namespaces in the metrics; choose another name`},
 		{name: "fallback", file: "namespaces:\n  jobs:\n    fallback: {backend: local}\n",
 			want: `leased.yaml:3: namespaces.jobs.fallback is not in this release; remove it`},
 		{name: "ttl of zero", file: "namespaces:\n  jobs:\n    ttl: {min: 0s}\n",

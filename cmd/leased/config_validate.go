@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"leased/contract"
+	"leased/gateway"
 )
 
 // validate refuses what cannot work, naming where it was said and what to do.
@@ -92,6 +93,8 @@ func (s *settings) validateNamespace(p *problems, name string) {
 	ns, path := s.Namespaces[name], "namespaces."+name
 	if err := checkName(name); err != nil {
 		p.add(s.at("namespaces", name), "the namespace's name %v", err)
+	} else if err := gateway.ValidateNamespaceName(name); err != nil {
+		p.add(s.at("namespaces", name), "the namespace's name %q %v", name, err)
 	}
 	known := slices.Sorted(maps.Keys(s.Backends))
 	if _, ok := s.Backends[ns.Backend]; !ok && ns.Backend == "" {
