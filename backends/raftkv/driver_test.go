@@ -55,12 +55,15 @@ func (d *driver) acquire(r *contract.AcquireRequest) reply {
 	return d.do(kindAcquire, commandOf(r)).(reply)
 }
 
-func (d *driver) release(l *lease) {
+// release releases a lease and returns the command, with which it is repeated.
+func (d *driver) release(l *lease) *releaseCmd {
 	d.t.Helper()
-	d.do(kindRelease, &releaseCmd{
+	c := &releaseCmd{
 		Scope: contract.Scope{1, byte(d.index)}, Namespace: l.ns, Owner: l.owner, Instance: l.instance, RequestID: "release",
 		LeaseID: l.leaseID(), Token: l.token, Keep: retentionOf(d.keep),
-	})
+	}
+	d.do(kindRelease, c)
+	return c
 }
 
 func testRetention() contract.Retention {

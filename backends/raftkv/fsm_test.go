@@ -283,6 +283,24 @@ func TestFSM_AnswerOutlivesHistory(t *testing.T) {
 	}
 }
 
+// The answer of a release has its lease for as long as it is kept itself, also
+// when the grant was to be remembered for less and the history shows nothing.
+func TestFSM_AnswerOutlivesItsGrant(t *testing.T) {
+	d := newDriver(t)
+	first := request("k", "a", "first")
+	first.Retention.History, first.Retention.Idempotency = 0, time.Minute
+	granted := d.acquire(first)
+	d.keep.History = 0
+	release := d.release(granted.lease)
+	d.now += int64(d.keep.Idempotency) - 1
+	d.do(kindSweep, &sweepCmd{Max: 1000})
+	d.do(kindSweep, &sweepCmd{Max: 1000}) // what the first one made due
+	got := d.do(kindRelease, release).(reply)
+	if got.outcome != contract.OutcomeReleased || !got.replayed || got.lease == nil || got.lease.token != granted.lease.token {
+		t.Errorf("replay of the release: %+v, want the lease with token %d as it ended", got, granted.lease.token)
+	}
+}
+
 // A key that shows nothing any more is kept as long as an answer refers to one
 // of its leases, also through a snapshot.
 func TestSnapshot_AnswerOfForgottenKey(t *testing.T) {

@@ -204,6 +204,28 @@ func answersForgottenEarly() step {
 	}
 }
 
+// answersKeptAsTheGrants forgets all that was asked about a lease with the answer
+// to its acquire.
+func answersKeptAsTheGrants() step {
+	keep := map[contract.LeaseID]time.Duration{}
+	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {
+		switch o := op.(type) {
+		case memstore.Acquire:
+			a := m.Step(now, op)
+			if a.Result.Outcome == contract.OutcomeAcquired {
+				keep[a.Result.Lease.ID] = o.Request.Retention.Idempotency
+			}
+			return a
+		case memstore.Release:
+			if d, ok := keep[o.Request.LeaseID]; ok {
+				o.Request.Retention.Idempotency = d
+			}
+			op = o
+		}
+		return m.Step(now, op)
+	}
+}
+
 // answersLostAtRestart remembers no request id over a restart.
 func answersLostAtRestart() step {
 	restarts := 0

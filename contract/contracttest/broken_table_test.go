@@ -101,6 +101,7 @@ func brokenAnswers() []brokenStore {
 		{"request ids shared between owners", []string{"request-id-scopes"}, inside(idsSharedBetweenOwners)},
 		{"refusals stored", []string{"refusal-not-stored"}, inside(refusalsStored)},
 		{"answers forgotten early", []string{"replay-retained"}, inside(answersForgottenEarly)},
+		{"answers kept as the grant's", []string{"replay-retained-each"}, inside(answersKeptAsTheGrants)},
 		{"answers die with the history", []string{"replay-outlives-history"}, inside(answersDieWithHistory)},
 		{"answers lost at a restart", []string{"reopen-keeps-answers"}, inside(answersLostAtRestart)},
 		{"leases lost at a restart", []string{"reopen-keeps-leases"}, inside(leasesLost(1))},

@@ -34,6 +34,7 @@ func Rules() []Rule {
 		checkRules(),
 		revokeRules(),
 		replayRules(),
+		replayRetentionRules(),
 		reuseRules(),
 		copiesRules(),
 		queueRules(),

@@ -1,0 +1,69 @@
+package contracttest
+
+import (
+	"time"
+
+	"leased/contract"
+)
+
+func replayRetentionRules() []Rule {
+	return []Rule{
+		{ID: "replay-retained-each", Func: replayRetainedEach,
+			Sentence: "Each answer can be replayed for as long as its own request says, also when other requests about the lease say less."},
+	}
+}
+
+// replayRetainedEach makes one request of each kind the only one about its lease
+// that is remembered for long. History keeps nothing, so that a store which
+// forgets the lease with the other requests has nothing to answer with.
+func replayRetainedEach(e *Env) {
+	a, b := e.pair()
+	keep := contract.Retention{Idempotency: e.short(), HistoryPerKey: 2}
+	brief := keep
+	brief.Idempotency /= 4
+	grant := func(name string, keep contract.Retention) (*contract.AcquireRequest, contract.Lease) {
+		r := e.newAcquire(e.key(name), alice)
+		r.Retention = keep
+		return r, e.granted(a, r)
+	}
+	end := func(l contract.Lease) {
+		r := e.newRelease(l)
+		r.Retention = brief
+		e.release(a, r, contract.OutcomeReleased)
+	}
+	sent := e.mark()
+	acquire, l := grant("acquired", keep)
+	end(l)
+	_, l = grant("renewed", brief)
+	renew := e.newRenew(l)
+	renew.Retention = keep
+	e.renew(a, renew, contract.OutcomeRenewed)
+	end(l)
+	_, l = grant("released", brief)
+	release := e.newRelease(l)
+	release.Retention = keep
+	e.release(a, release, contract.OutcomeReleased)
+	_, l = grant("revoked", brief)
+	revoke := e.newRevoke(l)
+	revoke.Retention = keep
+	e.revoke(a, revoke, contract.OutcomeRevoked)
+	looks := 0
+	for _, at := range []time.Duration{keep.Idempotency / 2, keep.Idempotency * 3 / 4, keep.Idempotency * 9 / 10} {
+		e.advance(at - e.atMost(sent))
+		acquired, err1 := b.Acquire(e.ctx(), acquire)
+		renewed, err2 := b.Renew(e.ctx(), renew)
+		released, err3 := b.Release(e.ctx(), release)
+		revoked, err4 := b.Revoke(e.ctx(), revoke)
+		if e.atMost(sent) >= keep.Idempotency {
+			break
+		}
+		e.replayed(e.answered("acquire again", acquired, err1, contract.OutcomeEndedReleased))
+		e.replayed(e.answered("renew again", renewed, err2, contract.OutcomeEndedReleased))
+		e.replayed(e.answered("release again", released, err3, contract.OutcomeReleased))
+		e.replayed(e.answered("revoke again", revoked, err4, contract.OutcomeRevoked))
+		looks++
+	}
+	if looks == 0 {
+		e.Fatalf("a retention of %v could not be looked at before its end: the harness lets too much time pass, or calls are slow", keep.Idempotency)
+	}
+}
