@@ -2,10 +2,24 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"leased/gateway/api"
 )
+
+// TestGet_body: a read takes no body and does not mind one, but reads it to its
+// end, within the bounds of any other: net/http would not notice before that the
+// client has gone.
+func TestGet_body(t *testing.T) {
+	r := newRig(t)
+	for size, want := range map[int]int{maxBody: http.StatusOK, maxBody + 1: http.StatusRequestEntityTooLarge} {
+		a := r.call(t, http.MethodGet, "/v1/namespaces/default/leases", strings.Repeat("x", size))
+		if a.status != want {
+			t.Errorf("a GET with a body of %d bytes: got %d, want %d", size, a.status, want)
+		}
+	}
+}
 
 // TestDetail holds what a person reads of a request that cannot be read: the
 // field, and what belongs there.
