@@ -206,3 +206,21 @@ func TestAuth_endedDuringWait(t *testing.T) {
 		t.Errorf("audited %v, want %v", got, want)
 	}
 }
+
+// TestAuth_endedDuringReplay: a copy of a request whose rights ended meanwhile is
+// denied, and leaves the grant to the one who has it.
+func TestAuth_endedDuringReplay(t *testing.T) {
+	r, auth := newAuthRig(t, allVerbs()...)
+	read[api.LeaseReply](t, r.post(t, "/leases", acquireBody, "Authorization", "acme", api.HeaderIdempotencyKey, "r-1"), http.StatusCreated)
+	r.store.acquire = func(ctx context.Context, q *contract.AcquireRequest) (contract.Result, error) {
+		res, err := r.store.Store.Acquire(ctx, q)
+		auth.ended.Store(true)
+		return res, err
+	}
+	r.store.release = func(context.Context, *contract.ReleaseRequest) (contract.Result, error) {
+		t.Error("the grant is given back")
+		return contract.Result{}, nil
+	}
+	body := strings.Replace(acquireBody, `"instance"`, `"wait_ms":1000,"instance"`, 1)
+	wantProblem(t, r.post(t, "/leases", body, "Authorization", "acme", api.HeaderIdempotencyKey, "r-1"), api.CodeDenied)
+}

@@ -50,6 +50,16 @@ func (d *driver) do(k kind, body any) any {
 	return d.fsm.Apply(d.log(entry{term: d.term, header: header{kind: k, term: d.term, now: d.now}, body: body}))
 }
 
+// one applies a command of several items that has only one.
+func (d *driver) one(k kind, body any) reply {
+	d.t.Helper()
+	all, ok := d.do(k, body).([]reply)
+	if !ok || len(all) != 1 {
+		d.t.Fatalf("%v is answered %v, want one reply", k, all)
+	}
+	return all[0]
+}
+
 func (d *driver) acquire(r *contract.AcquireRequest) reply {
 	d.t.Helper()
 	return d.do(kindAcquire, commandOf(r)).(reply)

@@ -283,21 +283,48 @@ func TestFSM_AnswerOutlivesHistory(t *testing.T) {
 	}
 }
 
-// The answer of a release has its lease for as long as it is kept itself, also
-// when the grant was to be remembered for less and the history shows nothing.
-func TestFSM_AnswerOutlivesItsGrant(t *testing.T) {
-	d := newDriver(t)
-	first := request("k", "a", "first")
-	first.Retention.History, first.Retention.Idempotency = 0, time.Minute
-	granted := d.acquire(first)
-	d.keep.History = 0
-	release := d.release(granted.lease)
-	d.now += int64(d.keep.Idempotency) - 1
-	d.do(kindSweep, &sweepCmd{Max: 1000})
-	d.do(kindSweep, &sweepCmd{Max: 1000}) // what the first one made due
-	got := d.do(kindRelease, release).(reply)
-	if got.outcome != contract.OutcomeReleased || !got.replayed || got.lease == nil || got.lease.token != granted.lease.token {
-		t.Errorf("replay of the release: %+v, want the lease with token %d as it ended", got, granted.lease.token)
+// An answer has its lease for as long as it is kept itself, also when all other
+// answers about the lease were to be kept for less and the history shows nothing.
+func TestFSM_AnswerOutlivesTheOthers(t *testing.T) {
+	for _, long := range []string{"acquire", "renew", "release"} {
+		t.Run(long, func(t *testing.T) {
+			d := newDriver(t)
+			keep := func(what string) contract.Retention {
+				d.keep = testRetention()
+				d.keep.History = 0
+				if what != long {
+					d.keep.Idempotency = time.Minute
+				}
+				return d.keep
+			}
+			first := request("k", "a", "first")
+			first.Retention = keep("acquire")
+			l := d.acquire(first).lease
+			renew := &renewCmd{
+				Namespace: l.ns, Owner: l.owner, Instance: l.instance, RequestID: "renew", Keep: retentionOf(keep("renew")),
+				Items: []renewItem{{Scope: contract.Scope{2}, LeaseID: l.leaseID(), Token: l.token}},
+			}
+			d.do(kindRenew, renew)
+			keep("release")
+			release := d.release(l)
+			d.now += int64(testRetention().Idempotency) - 1
+			for range 3 { // what one makes due the next one forgets
+				d.do(kindSweep, &sweepCmd{Max: 1000})
+			}
+			var got reply
+			want := contract.OutcomeEndedReleased
+			switch long {
+			case "acquire":
+				got = d.acquire(first)
+			case "renew":
+				got = d.one(kindRenew, renew)
+			case "release":
+				got, want = d.do(kindRelease, release).(reply), contract.OutcomeReleased
+			}
+			if got.outcome != want || !got.replayed || got.lease == nil || got.lease.token != l.token {
+				t.Errorf("replay of the %s: %+v, want %v with the lease of token %d as it ended", long, got, want, l.token)
+			}
+		})
 	}
 }
 

@@ -22,10 +22,10 @@ func TestFSM_UndoneOnlyUntaken(t *testing.T) {
 			}
 		}, true},
 		"by its holder": {func(d *driver, _ *contract.AcquireRequest, l *lease) {
-			got := d.do(kindRenew, &renewCmd{
+			got := d.one(kindRenew, &renewCmd{
 				Namespace: l.ns, Owner: l.owner, Instance: l.instance, RequestID: "renew", Keep: retentionOf(d.keep),
 				Items: []renewItem{{Scope: contract.Scope{2}, LeaseID: l.leaseID(), Token: l.token}},
-			}).([]reply)[0]
+			})
 			if got.outcome != contract.OutcomeRenewed {
 				d.t.Errorf("the renewal is answered %+v", got)
 			}
@@ -44,15 +44,49 @@ func TestFSM_UndoneOnlyUntaken(t *testing.T) {
 				t.Fatalf("the key is %+v's after the release, want the waiter's", granted)
 			}
 			test.take(d, waiter, granted)
-			got := d.do(kindAway, &awayCmd{Items: []awayItem{
+			got := d.one(kindAway, &awayCmd{Items: []awayItem{
 				{Namespace: c.Namespace, KeyID: c.KeyID, Scope: c.Scope, Attach: parked.attach, Undo: true},
-			}}).([]reply)[0]
+			}})
 			now := d.fsm.state.key(holder.lease.ident).active
 			if stays := now != nil && now.token == granted.token; stays != test.stays {
 				t.Errorf("the waiter's leaving is answered %v and the grant stays: %v, want %v", got.outcome, stays, test.stays)
 			}
 			if want := map[bool]contract.Outcome{true: contract.OutcomeAcquired, false: contract.OutcomeConflict}[test.stays]; got.outcome != want {
 				t.Errorf("the waiter's leaving is answered %v, want %v", got.outcome, want)
+			}
+		})
+	}
+}
+
+// A place is kept for the retention of its request after its caller has left or
+// its leader has gone, and no longer.
+func TestFSM_PlaceKept(t *testing.T) {
+	for name, leave := range map[string]func(d *driver, c *acquireCmd, attach uint64){
+		"after leaving": func(d *driver, c *acquireCmd, attach uint64) {
+			d.do(kindAway, &awayCmd{Items: []awayItem{{Namespace: c.Namespace, KeyID: c.KeyID, Scope: c.Scope, Attach: attach}}})
+		},
+		"after a take-over": func(d *driver, _ *acquireCmd, _ uint64) { d.do(kindTakeover, &takeoverCmd{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDriver(t)
+			holder := request("k", "a", "holder")
+			holder.TTL = time.Hour
+			held := d.acquire(holder).lease
+			waiter := request("k", "b", "waiter")
+			waiter.Wait = time.Minute
+			c := commandOf(waiter)
+			leave(d, c, d.do(kindAcquire, c).(reply).attach)
+			places := func() int {
+				d.do(kindSweep, &sweepCmd{Max: 1000})
+				return int(d.fsm.state.key(held.ident).places)
+			}
+			d.now += int64(waiter.Retention.Idempotency) - 1
+			if n := places(); n != 1 {
+				t.Errorf("the key has %d places just before the end of the retention, want the one of who left", n)
+			}
+			d.now += 2
+			if n := places(); n != 0 {
+				t.Errorf("the key has %d places after the end of the retention, want none", n)
 			}
 		})
 	}
