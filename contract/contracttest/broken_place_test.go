@@ -173,6 +173,18 @@ func waitersNeverFewer() step {
 	}
 }
 
+// roomOfAll forgets everybody who is away when the second place of two is asked
+// for.
+func roomOfAll() step {
+	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {
+		if acquire, ok := op.(memstore.Acquire); ok && acquire.Request.Limits.WaitersPerKey == 2 {
+			acquire.Request.Limits.WaitersPerKey = 1
+			op = acquire
+		}
+		return m.Step(now, op)
+	}
+}
+
 // onlyFirstCopyServed gives a grant to one of the calls that share a place.
 func onlyFirstCopyServed() step {
 	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {

@@ -128,6 +128,7 @@ func brokenQueues() []brokenStore {
 		{"waiters that are away counted", []string{"wait-cancelled-skipped"}, inside(queueCountsAway)},
 		{"position hidden", []string{"wait-copy-without-wait"}, inside(positionHidden)},
 		{"waiters unlimited", []string{"wait-quota"}, inside(waitersUnlimited)},
+		{"a newcomer takes the room of all", []string{"wait-quota-room"}, inside(roomOfAll)},
 		{"waiters never fewer", []string{"wait-quota-lowered"}, inside(waitersNeverFewer)},
 		{"everybody woken", []string{"wait-independent"}, inside(wakesEverybody)},
 		{"expiry serves nobody", []string{"wait-served-however-ended"}, inside(expiryServesNobody)},

@@ -21,6 +21,8 @@ func queueRules() []Rule {
 			Sentence: "The request id of a waiter is taken: another request under it is reused, and neither joins nor disturbs the queue."},
 		{ID: "wait-quota", Func: waitQuota,
 			Sentence: "A key for which as many callers wait as the namespace allows refuses further waiters; who has a place and who does not wait is not refused, and who is away gives way to a newcomer."},
+		{ID: "wait-quota-room", Func: waitQuotaRoom,
+			Sentence: "A newcomer to a full queue gets the room of the first in it that is away, whoever left first, and of nobody else."},
 		{ID: "wait-quota-lowered", Func: waitQuotaLowered,
 			Sentence: "When the namespace allows fewer waiters than a key has places, as many of those that are away give way to a newcomer as it takes."},
 		{ID: "wait-lease-quota", Func: waitLeaseQuota,
@@ -218,6 +220,34 @@ func waitQuota(e *Env) {
 	third = fourth
 	e.end(a, held)
 	e.end(a, e.served(third))
+}
+
+func waitQuotaRoom(e *Env) {
+	a, b := e.pair()
+	held := e.grant(a, e.key("held"), alice)
+	waiter := func(owner string) *contract.AcquireRequest {
+		r := e.newWaiter(held.Key, owner)
+		r.Limits.WaitersPerKey = 2
+		return r
+	}
+	first, second := e.park(a, waiter(bob)), e.park(b, waiter(bob))
+	e.gone(b, second)
+	e.gone(a, first)
+	newcomer := e.park(b, waiter(carol))
+	back := func(c *call) *call {
+		r := *c.req
+		r.Limits.WaitersPerKey = 4
+		return e.park(a, &r)
+	}
+	first, second = back(first), back(second) // only the first has lost its place
+	e.end(a, held)
+	held = e.served(second)
+	e.waiting(newcomer, first)
+	e.end(b, held)
+	held = e.served(newcomer)
+	e.waiting(first)
+	e.end(a, held)
+	e.end(b, e.served(first))
 }
 
 func waitQuotaLowered(e *Env) {
