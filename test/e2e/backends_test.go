@@ -23,6 +23,20 @@ import (
 // recoverWithin is how soon after its backend's return a namespace is served.
 const recoverWithin = 2 * time.Second
 
+// onThree is the configuration of a gateway with a namespace on each backend.
+func onThree(valkey, etcd string) string {
+	return fmt.Sprintf(`
+backends:
+  local: {type: raftkv}
+  cache: {type: valkey, addresses: ["%s"]}
+  coord: {type: etcd, endpoints: ["%s"]}
+namespaces:
+  on-raft: {backend: local}
+  on-valkey: {backend: cache}
+  on-etcd: {backend: coord}
+`, valkey, etcd)
+}
+
 // TestBackends_down starts a gateway while two of its three backends are down,
 // and brings them up, down and up again: the others are served throughout, and
 // readiness tells which is not, without a word about where it would be.
@@ -32,16 +46,7 @@ func TestBackends_down(t *testing.T) {
 	valkey.Kill()
 	etcd.Kill(0)
 	bin := proc.Build(t, "leased/cmd/leased")
-	leased := proc.StartLeasedOn(t, bin, t.TempDir(), fmt.Sprintf(`
-backends:
-  local: {type: raftkv}
-  cache: {type: valkey, addresses: ["%s"]}
-  coord: {type: etcd, endpoints: ["%s"]}
-namespaces:
-  on-raft: {backend: local}
-  on-valkey: {backend: cache}
-  on-etcd: {backend: coord}
-`, valkey.Addr, etcdAddress))
+	leased := proc.StartLeasedOn(t, bin, t.TempDir(), onThree(valkey.Addr, etcdAddress))
 	g := &gatewayUnderTest{t: t, url: leased.URL, hidden: []string{valkey.Addr, etcdAddress}}
 	g.ready("on-raft")
 	for round := range 2 {
@@ -219,16 +224,7 @@ func (g *gatewayUnderTest) refuses(namespace string, round int) {
 // does not take its own raft node down with them.
 func TestBackends_stop(t *testing.T) {
 	valkey, etcd := proc.StartValkey(t), proc.StartEtcd(t, proc.EtcdOptions{})
-	leased := proc.StartLeasedOn(t, proc.Build(t, "leased/cmd/leased"), t.TempDir(), fmt.Sprintf(`
-backends:
-  local: {type: raftkv}
-  cache: {type: valkey, addresses: ["%s"]}
-  coord: {type: etcd, endpoints: ["%s"]}
-namespaces:
-  on-raft: {backend: local}
-  on-valkey: {backend: cache}
-  on-etcd: {backend: coord}
-`, valkey.Addr, strings.TrimPrefix(etcd.Endpoints()[0], "http://")))
+	leased := proc.StartLeasedOn(t, proc.Build(t, "leased/cmd/leased"), t.TempDir(), onThree(valkey.Addr, strings.TrimPrefix(etcd.Endpoints()[0], "http://")))
 	g := &gatewayUnderTest{t: t, url: leased.URL}
 	for _, ns := range []string{"on-raft", "on-valkey", "on-etcd"} {
 		g.recovers(ns)
@@ -240,5 +236,41 @@ namespaces:
 	leased.Stop(t)
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v to stop with backends that hang, want at most 10s", took)
+	}
+}
+
+// TestBackends_expiries: a lease that nobody renews is counted once, whichever
+// backend noticed.
+func TestBackends_expiries(t *testing.T) {
+	valkey, etcd := proc.StartValkey(t), proc.StartEtcd(t, proc.EtcdOptions{})
+	leased := proc.StartLeasedOn(t, proc.Build(t, "leased/cmd/leased"), t.TempDir(),
+		onThree(valkey.Addr, strings.TrimPrefix(etcd.Endpoints()[0], "http://")))
+	g := &gatewayUnderTest{t: t, url: leased.URL}
+	var want []string
+	for _, ns := range []string{"on-raft", "on-valkey", "on-etcd"} {
+		g.recovers(ns)
+		c, err := client.New(client.Options{Servers: []string{g.url}, Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		_, err = c.Acquire(t.Context(), client.AcquireRequest{
+			Key: api.Key{Tenant: "acme", Target: api.Target{Type: "name", ID: "left"}, Actor: "a"}, Instance: "w", TTL: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, fmt.Sprintf("leased_expirations_total{namespace=%q} 1\n", ns))
+	}
+	for began := time.Now(); ; {
+		_, body := g.get("/metrics")
+		missing := slices.DeleteFunc(slices.Clone(want), func(line string) bool { return strings.Contains(body, line) })
+		if len(missing) == 0 {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("the metrics lack %q", missing)
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
