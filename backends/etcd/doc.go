@@ -8,6 +8,7 @@
 //
 //   - names.go, record.go, queue.go: what lies in etcd.
 //   - pool.go, follow.go, errors.go: the members, watches, and what errors mean.
+//   - hope.go, commit.go: calls that try again, and transactions that go together.
 //   - state.go, hints.go: what is known of a key, read or guessed.
 //   - acquire.go, grant.go, renew.go, end.go, handover.go: the verbs.
 //   - wait.go, line*.go, presence.go: waiting.

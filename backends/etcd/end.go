@@ -60,12 +60,11 @@ func (s *Store) freeOps(st *state) []clientv3.Op {
 // from a backup they come again.
 func (s *Store) stillThere(st *state) []clientv3.Cmp {
 	key := s.names.key(st.ref.ns, st.ref.id)
-	cmps := []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(key+partHead), "=", st.headMod),
-		clientv3.Compare(clientv3.ModRevision(key+partAlive), "=", st.aliveMod),
-	}
+	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key+partHead), "=", st.headMod)}
 	if st.aliveMod != 0 {
 		cmps = append(cmps, clientv3.Compare(clientv3.Value(key+partAlive), "=", st.head.LeaseID))
+	} else {
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(key+partAlive), "=", 0))
 	}
 	if st.head.Life != 0 {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(key+partLife), "=", st.lifeMod))
@@ -87,7 +86,7 @@ func (s *Store) settleSurely(ctx context.Context, st *state) (sure bool, err err
 	if fail == nil {
 		r := st.ended(ending{state: contract.StateExpired})
 		var resp *clientv3.TxnResponse
-		resp, fail = s.pool.txn(ctx, s.stillThere(st), s.endOps(st, r, bucket))
+		resp, fail = s.pool.commit(ctx, st.ref, s.stillThere(st), s.endOps(st, r, bucket))
 		if fail == nil && resp.Succeeded {
 			r.rev = resp.Header.Revision
 			s.ownEnds.add(r.rev)
@@ -274,7 +273,7 @@ func (s *Store) commitEnd(ctx context.Context, st *state, c *endCall, bucket cli
 		return nil, fail
 	}
 	ops := append(s.endOps(st, r, headBucket), clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
-	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops)
+	resp, fail := s.pool.commit(ctx, st.ref, s.guessed(st, s.stillThere(st)), ops)
 	switch {
 	case fail != nil && fail.noSpace():
 		var ans *answer
@@ -363,7 +362,7 @@ func (s *Store) undo(ctx context.Context, a *attempt, g *share) (bool, error) {
 		if !full {
 			ops = s.endOps(st, r, bucket)
 		}
-		resp, fail := s.pool.txn(ctx, cmps, append(ops, clientv3.OpDelete(answer)))
+		resp, fail := s.pool.commit(ctx, a.ref, cmps, append(ops, clientv3.OpDelete(answer)))
 		switch {
 		case fail != nil && fail.noSpace():
 			maybe, full = true, true // from now on only what takes no space

@@ -7,17 +7,32 @@ import (
 	"leased/contract"
 )
 
+// eventSub is the place of an event among those of the same revision. Which keys
+// a transaction is about is told by their ids, of which no two in one begin alike,
+// see committer; and a key has two events at most, of which the end comes first.
+type eventSub uint32
+
+const (
+	firstSub eventSub = 0
+	lastSub  eventSub = 1<<24 - 1
+)
+
+// subOf is the place of the end of a key's lease.
+func subOf(id contract.KeyID) eventSub {
+	return eventSub(id[0])<<16 | eventSub(id[1])<<8 | eventSub(id[2]&^1)
+}
+
 // eventID names an event by the revision that made it, which is its place among
 // all events, and by its place among those of the same revision.
-func eventID(rev int64, sub int) string { return fmt.Sprintf("%016x-%04x", rev, sub) }
+func eventID(rev int64, sub eventSub) string { return fmt.Sprintf("%016x-%06x", rev, uint32(sub)) }
 
 // parseEventID is the strict inverse of eventID.
-func parseEventID(id string) (rev int64, sub int, ok bool) {
-	if len(id) != 21 {
+func parseEventID(id string) (rev int64, sub eventSub, ok bool) {
+	if len(id) != 23 {
 		return 0, 0, false
 	}
 	var r uint64
-	if n, err := fmt.Sscanf(id, "%016x-%04x", &r, &sub); err != nil || n != 2 {
+	if n, err := fmt.Sscanf(id, "%016x-%06x", &r, &sub); err != nil || n != 2 {
 		return 0, 0, false
 	}
 	rev = int64(r)
@@ -27,7 +42,7 @@ func parseEventID(id string) (rev int64, sub int, ok bool) {
 // baseEvent is what all events of a lease share.
 func baseEvent(ns string, r *record, rev int64) contract.Event {
 	return contract.Event{
-		ID: eventID(rev, 0), Namespace: ns, Key: r.key(), KeyID: r.id.KeyID(), LeaseID: r.id, Token: r.token(),
+		ID: eventID(rev, subOf(r.id.KeyID())), Namespace: ns, Key: r.key(), KeyID: r.id.KeyID(), LeaseID: r.id, Token: r.token(),
 		Owner: r.Owner, Instance: r.Instance, JobID: r.JobID,
 		Previous: contract.StateActive, State: contract.StateActive,
 	}
@@ -39,7 +54,7 @@ func acquiredEvent(ns string, r *record) contract.Event {
 	ev := baseEvent(ns, r, r.grantRev())
 	ev.Kind, ev.At, ev.Previous = contract.EventAcquired, instant(r.Acquired), contract.StateFree
 	ev.Principal, ev.RequestID, ev.TraceID = r.Owner, r.RequestID, r.TraceID
-	ev.ID = eventID(r.grantRev(), r.Sub)
+	ev.ID = eventID(r.grantRev(), subOf(ev.KeyID)|1)
 	return ev
 }
 

@@ -53,10 +53,19 @@ func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue,
 	g.ops = []clientv3.Op{
 		clientv3.OpPut(head+partHead, encode(g.record)),
 		clientv3.OpPut(head+partAlive, g.record.LeaseID, clientv3.WithLease(lease)),
-		clientv3.OpPut(s.names.own(st.ref.ns, r.Owner, st.ref.id), ""),
 		clientv3.OpPut(s.names.answer(a.scope), encode(&answer{
 			Version: recordVersion, Verb: contract.VerbAcquire, Fingerprint: a.print[:], Ordinal: g.record.Ordinal, Attempt: a.mark, Unseen: unseen,
 		}), clientv3.WithLease(answerLease)),
+	}
+	own, was := s.names.own(st.ref.ns, r.Owner, st.ref.id), ""
+	if st.head != nil && st.head.rev == 0 { // it ends in this step
+		was = s.names.own(st.ref.ns, st.head.Owner, st.ref.id)
+	}
+	if own != was {
+		g.ops = append(g.ops, clientv3.OpPut(own, ""))
+		if was != "" {
+			g.ops = append(g.ops, clientv3.OpDelete(was))
+		}
 	}
 	if st.head != nil {
 		old := st.head.next()
@@ -148,7 +157,7 @@ func (s *Store) commit(ctx context.Context, st *state, g *grantPlan) (bool, erro
 }
 
 func (s *Store) commitPlan(ctx context.Context, st *state, g *grantPlan) (bool, *failure) {
-	resp, fail := s.pool.txn(ctx, g.cmps, g.ops)
+	resp, fail := s.pool.commit(ctx, st.ref, g.cmps, g.ops)
 	switch {
 	case fail == nil && resp.Succeeded:
 		g.record.rev, g.record.aliveRev = resp.Header.Revision, resp.Header.Revision

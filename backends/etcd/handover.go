@@ -31,6 +31,7 @@ func (s *Store) nextInLine(st *state) *next {
 		return nil
 	}
 	known := *l.known.st
+	known.told = l.known.told
 	i := known.queue.first(known.sessions)
 	if i < 0 || !known.queue.certain(known.sessions) {
 		return nil
@@ -67,17 +68,13 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 		return false, fail
 	}
 	key := s.names.key(st.ref.ns, st.ref.id)
-	own, was := s.names.own(st.ref.ns, a.req.Owner, st.ref.id), s.names.own(st.ref.ns, st.head.Owner, st.ref.id)
-	if own != was {
-		g.ops = append(g.ops, clientv3.OpDelete(was))
-	}
 	if st.head.Life != 0 {
 		g.ops = append(g.ops, clientv3.OpDelete(key+partLife))
 	}
 	g.ops = append(g.ops, clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
 	g.cmps = append(g.cmps, s.guessed(st, s.stillThere(st))...)
-	g.cmps = append(g.cmps, s.firstOfAll(st.ref, &n.known.queue.places[0]),
-		clientv3.Compare(clientv3.CreateRevision(s.names.answer(a.scope)), "=", 0))
+	g.cmps = append(g.cmps, s.firstOfAll(n.known, &n.known.queue.places[0])...)
+	g.cmps = append(g.cmps, clientv3.Compare(clientv3.CreateRevision(s.names.answer(a.scope)), "=", 0))
 	if done, fail = s.commitPlan(ctx, st, g); !done {
 		return false, fail
 	}
@@ -101,7 +98,6 @@ func (s *Store) prepareNext(ctx context.Context, after *state, n *next, rest *qu
 		return nil, newFailure(err, false)
 	}
 	// The end has the same revision as the grant, and the grant comes second.
-	g.record.Sub = 1
 	ended := *after.head
 	ended.Metadata = nil // events have none
 	g.record.Prev = &ended

@@ -16,6 +16,9 @@ type glance struct {
 	st *state // nil when the key must be read
 	// Revisions up to which each part is known; what etcd tells late is older.
 	head, alive, queue int64
+	// told is up to when nobody can have come to the queue who is not in it: what
+	// was read, and what etcd's watch has told since, which leaves out nothing.
+	told int64
 }
 
 // read notes a state that was read.
@@ -24,7 +27,7 @@ func (g *glance) read(st *state) {
 		return // it is older than what was told meanwhile
 	}
 	c := *st
-	g.st, g.head, g.alive, g.queue = &c, st.rev, st.rev, st.rev
+	g.st, g.head, g.alive, g.queue, g.told = &c, st.rev, st.rev, st.rev, st.rev
 }
 
 // takeKey notes changes of the key.
@@ -70,6 +73,7 @@ func (g *glance) takeQueue(prefix string, evs []*clientv3.Event) {
 		if g.st == nil {
 			return
 		}
+		g.told = max(g.told, ev.Kv.ModRevision)
 		name := strings.TrimPrefix(string(ev.Kv.Key), prefix)
 		if ev.Type == clientv3.EventTypeDelete {
 			g.drop(name, ev.Kv.ModRevision)
@@ -130,6 +134,7 @@ func (l *line) glance(locals []*local, session string) *state {
 		return nil
 	}
 	st := *l.known.st
+	st.told = l.known.told
 	free := st.active() == nil
 	if !st.queue.certain(st.sessions) {
 		return nil

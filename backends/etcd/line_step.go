@@ -253,7 +253,7 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		return false, err
 	}
 	if t.fast && t.q.places[0].create != 0 {
-		g.cmps = append(g.cmps, s.firstOfAll(t.l.ref, &t.q.places[0]))
+		g.cmps = append(g.cmps, s.firstOfAll(t.st, &t.q.places[0])...)
 	}
 	g.cmps = append(g.cmps, t.joined...)
 	if !t.l.setPending(lo.sp, true) {
@@ -304,9 +304,12 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 		if cmps = append(cmps, t.joined...); t.limited {
 			cmps = append(cmps, s.nobodyCame(t.st))
 		}
-		// Who holds the key when they leave is what those who leave are told.
-		ops = append(ops, clientv3.OpGet(s.names.key(t.l.ref.ns, t.l.ref.id), clientv3.WithPrefix()))
-		resp, fail := s.pool.txn(ctx, cmps, ops)
+		leaving := slices.ContainsFunc(t.locals, func(lo *local) bool { return len(lo.leavers) > 0 })
+		if leaving {
+			// Who holds the key when they leave is what those who leave are told.
+			ops = append(ops, clientv3.OpGet(s.names.key(t.l.ref.ns, t.l.ref.id), clientv3.WithPrefix()))
+		}
+		resp, fail := s.pool.commit(ctx, t.l.ref, cmps, ops)
 		switch {
 		case fail != nil:
 			if fail.unknown() {
@@ -323,13 +326,15 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 			return nil
 		}
 		t.l.note(func(k *glance) { k.queued(changes, resp.Header.Revision) })
-		then := &state{ref: t.l.ref}
-		kvs := resp.Responses[len(ops)-1].GetResponseRange().GetKvs()
-		if err := then.takeKey(s.names.key(t.l.ref.ns, t.l.ref.id), kvs); err != nil {
-			return err
-		}
-		if now := then.active(); now != nil {
-			holder = now
+		if leaving {
+			then := &state{ref: t.l.ref}
+			kvs := resp.Responses[len(ops)-1].GetResponseRange().GetKvs()
+			if err := then.takeKey(s.names.key(t.l.ref.ns, t.l.ref.id), kvs); err != nil {
+				return err
+			}
+			if now := then.active(); now != nil {
+				holder = now
+			}
 		}
 	}
 	if !leave {

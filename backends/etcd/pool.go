@@ -44,7 +44,9 @@ type pool struct {
 	life   context.Context //nolint:containedctx // the pool's own, for what runs beside calls; ends with close
 	stop   context.CancelFunc
 	began  time.Time
-	probes sync.WaitGroup
+	beside sync.WaitGroup // what runs beside calls
+
+	commits *committer
 
 	// The highest revision seen, the cluster that it is of and the epoch, to notice
 	// an etcd that went back: then wentBack is called.
@@ -69,6 +71,7 @@ type endpoint struct {
 
 func newPool(c Config, wentBack func()) *pool {
 	p := &pool{config: c, began: time.Now(), wentBack: wentBack, age: make(chan struct{})}
+	p.commits = &committer{p: p}
 	p.life, p.stop = context.WithCancel(context.Background())
 	for _, addr := range c.Endpoints {
 		p.eps = append(p.eps, &endpoint{addr: addr})
@@ -76,7 +79,7 @@ func newPool(c Config, wentBack func()) *pool {
 	var first sync.WaitGroup
 	for _, ep := range p.eps {
 		first.Go(func() { p.create(ep) })
-		p.probes.Go(func() { p.probe(p.life, ep) })
+		p.beside.Go(func() { p.probe(p.life, ep) })
 	}
 	first.Wait()
 	return p
@@ -321,7 +324,8 @@ func (p *pool) revoke(ctx context.Context, id clientv3.LeaseID) *failure {
 // close ends all clients.
 func (p *pool) close() error {
 	p.stop()
-	p.probes.Wait()
+	p.commits.close()
+	p.beside.Wait()
 	var errs []error
 	for _, ep := range p.eps {
 		ep.mu.Lock()

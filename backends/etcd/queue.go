@@ -291,9 +291,12 @@ func (s *Store) putPlaces(ctx context.Context, ref keyRef, changes []queueChange
 }
 
 // firstOfAll compares that no place came before p: one that this store was not
-// told of yet, say. Where the queue was read this is known.
-func (s *Store) firstOfAll(ref keyRef, p *place) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(s.names.queue(ref)).WithPrefix(), ">", p.create-1)
+// told of yet, say. Mostly that is known; etcd would look at the whole queue.
+func (s *Store) firstOfAll(st *state, p *place) []clientv3.Cmp {
+	if p.create <= st.told {
+		return nil
+	}
+	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.names.queue(st.ref)).WithPrefix(), ">", p.create-1)}
 }
 
 // apply notes changes that were written at a revision.

@@ -46,9 +46,8 @@ type record struct {
 	// value's own.
 	EndRev int64 `json:"end_rev,omitempty"`
 
-	// Sub is 1 if the grant came in the step that ended the lease before it, which
-	// is Prev then, for its event, until the head is written again.
-	Sub  int     `json:"sub,omitempty"`
+	// Prev is the lease that was ended in the step of the grant, for its event,
+	// until the head is written again.
 	Prev *record `json:"prev,omitempty"`
 
 	Acquired int64         `json:"acquired"`

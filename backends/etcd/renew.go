@@ -193,7 +193,7 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 	ops = append(ops,
 		clientv3.OpPut(key+partHead, encode(rec)),
 		clientv3.OpPut(s.names.answer(r.Scope()), encode(a), clientv3.WithLease(answerLease)))
-	resp, fail := s.pool.txn(ctx, s.guessed(st, s.stillThere(st)), ops)
+	resp, fail := s.pool.commit(ctx, st.ref, s.guessed(st, s.stillThere(st)), ops)
 	if fail != nil && fail.noSpace() {
 		var ans *answer
 		if ans, fail = s.applied(ctx, r.Scope(), a.Attempt, fail); ans != nil {

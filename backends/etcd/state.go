@@ -40,7 +40,8 @@ type state struct {
 	floorMod int64
 	answer   *answer
 	archived *record
-	guess    bool // not read, see hints
+	guess    bool  // not read, see hints
+	told     int64 // of a glance: up to when the queue is known for sure
 	owned    int64
 	countMod int64
 }

@@ -32,13 +32,13 @@ type sweeper struct {
 	wake chan struct{}
 
 	mu   sync.Mutex
-	due  map[keyRef]bool
-	scan bool // look at all held keys
+	due  map[keyRef]int64 // the revision that shows it; 0 for none in particular
+	scan bool             // look at all held keys
 }
 
 // sweep runs until the store ends.
 func (s *Store) sweep() {
-	w := &sweeper{s: s, wake: make(chan struct{}, 1), due: map[keyRef]bool{}, scan: true}
+	w := &sweeper{s: s, wake: make(chan struct{}, 1), due: map[keyRef]int64{}, scan: true}
 	working := make(chan struct{})
 	go func() { defer close(working); w.work() }()
 	defer func() { <-working }()
@@ -49,7 +49,7 @@ func (s *Store) sweep() {
 			sleep(s.life, retryPause)
 			continue
 		}
-		w.add(nil) // what ended while nobody watched
+		w.add(nil, 0) // what ended while nobody watched
 		s.pool.follow(s.life, age, s.names.prefix+"k/", resp.Header.Revision+1, w.take, clientv3.WithPrefix(), clientv3.WithFilterPut())
 	}
 }
@@ -59,19 +59,19 @@ func (s *Store) sweep() {
 func (w *sweeper) take(evs []*clientv3.Event) {
 	for _, ev := range evs {
 		ns, id, part, ok := w.s.names.splitKey(string(ev.Kv.Key))
-		if ok && (part == partAlive || part == partLife) && !w.s.ownEnds.has(ev.Kv.ModRevision) {
-			w.add(&keyRef{ns, id})
+		if ok && (part == partAlive || part == partLife) {
+			w.add(&keyRef{ns, id}, ev.Kv.ModRevision)
 		}
 	}
 }
 
 // add notes a key to be looked at; nil stands for all.
-func (w *sweeper) add(ref *keyRef) {
+func (w *sweeper) add(ref *keyRef, rev int64) {
 	w.mu.Lock()
 	if ref == nil || len(w.due) >= sweepBacklog {
 		w.scan = true
 	} else {
-		w.due[*ref] = true
+		w.due[*ref] = rev
 	}
 	w.mu.Unlock()
 	select {
@@ -90,15 +90,19 @@ func (w *sweeper) work() {
 		sleep(w.s.life, sweepPause)
 		w.mu.Lock()
 		due, scan := w.due, w.scan
-		w.due, w.scan = map[keyRef]bool{}, false
+		w.due, w.scan = map[keyRef]int64{}, false
 		w.mu.Unlock()
 		var refs []keyRef
-		for ref := range due {
-			refs = append(refs, ref)
+		for ref, rev := range due {
+			// Which ends are this store's own is known only when they are answered, and
+			// etcd's watch may be faster.
+			if rev == 0 || !w.s.ownEnds.has(rev) {
+				refs = append(refs, ref)
+			}
 		}
 		if !w.lookAt(refs) || scan && !w.lookAtAll() {
 			sleep(w.s.life, retryPause)
-			w.add(nil)
+			w.add(nil, 0)
 		}
 	}
 }
@@ -167,7 +171,7 @@ func (w *sweeper) lookAtBatch(refs []keyRef) bool {
 			for st := range todo {
 				sure, err := w.s.settleSurely(ctx, st)
 				if !sure {
-					w.add(&st.ref)
+					w.add(&st.ref, 0)
 				}
 				if err != nil {
 					w.s.config.Logger.Debug("an expiry is not on record yet", "error", err)

@@ -1,7 +1,9 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +23,7 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 		return nil, err
 	}
 	defer end()
-	rev, sub, ok := int64(0), 0, true
+	rev, sub, ok := int64(0), firstSub, true
 	if r.After != "" {
 		rev, sub, ok = parseEventID(r.After)
 	}
@@ -38,7 +40,7 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 	case rev > resp.Header.Revision:
 		return nil, contract.Invalid("after", "is not the id of an event")
 	case rev == 0:
-		st.rev, st.sub = resp.Header.Revision+1, -1
+		st.rev, st.sub = resp.Header.Revision, lastSub
 	default:
 		st.rev, st.sub = rev, sub
 	}
@@ -65,7 +67,7 @@ type stream struct {
 
 	// Of the goroutine that follows etcd: the event that was taken last.
 	rev int64
-	sub int
+	sub eventSub
 	age <-chan struct{} // that these are of
 
 	mu     sync.Mutex
@@ -87,17 +89,24 @@ func (st *stream) run() {
 		}
 	}()
 	for ctx.Err() == nil {
-		compacted := st.s.pool.follow(ctx, st.age, st.s.names.keys(st.request.Namespace), st.rev, st.take, clientv3.WithPrefix())
+		compacted := st.s.pool.follow(ctx, st.age, st.s.names.keys(st.request.Namespace), st.from(), st.take, clientv3.WithPrefix())
 		if compacted == 0 {
 			st.again(ctx)
 			continue
 		}
 		// What was before is gone from etcd. Its last revision is where a reader
 		// can go on.
-		st.rev, st.sub = compacted-1, 0xffff
+		st.rev, st.sub = compacted-1, lastSub
 		st.drop(eventID(st.rev, st.sub))
-		st.rev, st.sub = compacted, -1
 	}
+}
+
+// from is the first revision of which events are not taken yet.
+func (st *stream) from() int64 {
+	if st.sub == lastSub {
+		return st.rev + 1
+	}
+	return st.rev
 }
 
 // again begins at the present, after a gap, if etcd has gone back: what was
@@ -116,26 +125,38 @@ func (st *stream) again(ctx context.Context) {
 			continue
 		}
 		st.age = age
-		st.drop(eventID(resp.Header.Revision, 0xffff))
-		st.rev, st.sub = resp.Header.Revision+1, -1
+		st.rev, st.sub = resp.Header.Revision, lastSub
+		st.drop(eventID(st.rev, st.sub))
 		return
 	}
 }
 
-// take puts the events of what etcd told into the buffer.
+// take puts the events of what etcd told into the buffer, in the order of their
+// ids: etcd tells those of a revision all at once, in the order of the operations.
 func (st *stream) take(evs []*clientv3.Event) {
+	var records []*record
 	for _, ev := range evs {
-		ns, id, part, ok := st.s.names.splitKey(string(ev.Kv.Key))
+		_, id, part, ok := st.s.names.splitKey(string(ev.Kv.Key))
 		if !ok || part != partHead || ev.Type != clientv3.EventTypePut {
 			continue
 		}
 		rec, err := decodeRecord(ev.Kv.Value, ev.Kv.ModRevision, id)
 		if err != nil {
 			st.s.config.Logger.Error("an event cannot be read", "key_id", id.String(), "error", err)
-			st.drop(eventID(ev.Kv.ModRevision, 0))
+			st.drop(eventID(ev.Kv.ModRevision, subOf(id)))
 			continue
 		}
-		for sub, e := range lastEvents(ns, rec) {
+		records = append(records, rec)
+	}
+	slices.SortStableFunc(records, func(a, b *record) int {
+		return cmp.Or(cmp.Compare(a.rev, b.rev), cmp.Compare(subOf(a.id.KeyID()), subOf(b.id.KeyID())))
+	})
+	for _, rec := range records {
+		for _, e := range lastEvents(st.request.Namespace, rec) {
+			sub := subOf(e.KeyID)
+			if e.Kind == contract.EventAcquired {
+				sub |= 1
+			}
 			if rec.rev < st.rev || rec.rev == st.rev && sub <= st.sub {
 				continue
 			}
