@@ -34,6 +34,11 @@ func newCrowd(t *testing.T) *crowd {
 		t.Fatal("etcd does not serve")
 	}
 	server.Pause(0)
+	for answers := true; answers; { // the signal takes a moment
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		answers = c.pool.look(ctx)
+		cancel()
+	}
 	for i := range lanes {
 		c.add(20*time.Second, fmt.Sprint("lane-", i), nil, nil, func(*clientv3.TxnResponse, *failure) {})
 		c.await(func() bool { return c.pool.commits.flying == i+1 })

@@ -59,8 +59,14 @@ func (s *Store) freeOps(st *state) []clientv3.Op {
 // is this lease is compared besides the revisions: in an etcd that was restored
 // from a backup they come again.
 func (s *Store) stillThere(st *state) []clientv3.Cmp {
+	head := s.names.key(st.ref.ns, st.ref.id) + partHead
+	return append(s.asAlive(st), clientv3.Compare(clientv3.ModRevision(head), "=", st.headMod))
+}
+
+// asAlive compares that the newest lease is as alive as it was seen.
+func (s *Store) asAlive(st *state) []clientv3.Cmp {
 	key := s.names.key(st.ref.ns, st.ref.id)
-	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key+partHead), "=", st.headMod)}
+	var cmps []clientv3.Cmp
 	if st.aliveMod != 0 {
 		cmps = append(cmps, clientv3.Compare(clientv3.Value(key+partAlive), "=", st.head.LeaseID))
 	} else {

@@ -21,8 +21,8 @@ type grantPlan struct {
 }
 
 // prepare makes the grant of the state's free key to the attempt, with rest as
-// the queue afterwards. unseen tells that it may have to be undone. It has made an etcd lease that discard must end if the
-// grant does not come about.
+// the queue afterwards. unseen tells that it may have to be undone. It has made an
+// etcd lease that discard must end if the grant does not come about.
 func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue, unseen bool) (*grantPlan, error) {
 	if s.lags(st) {
 		return nil, s.catchUp(ctx, st.ref.ns)
@@ -57,16 +57,7 @@ func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue,
 			Version: recordVersion, Verb: contract.VerbAcquire, Fingerprint: a.print[:], Ordinal: g.record.Ordinal, Attempt: a.mark, Unseen: unseen,
 		}), clientv3.WithLease(answerLease)),
 	}
-	own, was := s.names.own(st.ref.ns, r.Owner, st.ref.id), ""
-	if st.head != nil && st.head.rev == 0 { // it ends in this step
-		was = s.names.own(st.ref.ns, st.head.Owner, st.ref.id)
-	}
-	if own != was {
-		g.ops = append(g.ops, clientv3.OpPut(own, ""))
-		if was != "" {
-			g.ops = append(g.ops, clientv3.OpDelete(was))
-		}
-	}
+	g.ops = append(g.ops, s.indexOps(st, r.Owner)...)
 	if st.head != nil {
 		old := st.head.next()
 		old.EndRev = st.head.rev // an ended head is not written again; 0 if it ends in the same step
@@ -89,6 +80,19 @@ func (s *Store) prepare(ctx context.Context, st *state, a *attempt, rest *queue,
 		g.ops = append(g.ops, clientv3.OpPut(count, "", clientv3.WithLease(answerLease)))
 	}
 	return g, nil
+}
+
+// indexOps makes the key one that the owner holds, and no longer one of whoever
+// held it until this step.
+func (s *Store) indexOps(st *state, owner string) []clientv3.Op {
+	own := clientv3.OpPut(s.names.own(st.ref.ns, owner, st.ref.id), "")
+	if st.head == nil || st.head.rev != 0 { // it has ended before
+		return []clientv3.Op{own}
+	}
+	if st.head.Owner == owner {
+		return nil
+	}
+	return []clientv3.Op{own, clientv3.OpDelete(s.names.own(st.ref.ns, st.head.Owner, st.ref.id))}
 }
 
 // after returns the instant t, or that of the last thing that happened to the

@@ -72,7 +72,7 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 		g.ops = append(g.ops, clientv3.OpDelete(key+partLife))
 	}
 	g.ops = append(g.ops, clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
-	g.cmps = append(g.cmps, s.guessed(st, s.stillThere(st))...)
+	g.cmps = append(g.cmps, s.guessed(st, s.asAlive(st))...) // the head is compared by the grant
 	g.cmps = append(g.cmps, s.firstOfAll(n.known, &n.known.queue.places[0])...)
 	g.cmps = append(g.cmps, clientv3.Compare(clientv3.CreateRevision(s.names.answer(a.scope)), "=", 0))
 	if done, fail = s.commitPlan(ctx, st, g); !done {

@@ -25,7 +25,7 @@ const (
 	doubtFor = 10 * time.Second
 	// leaveTimeout bounds how long a call whose wait is over waits to learn what
 	// came of it. It is less than contract.AnswerSlack.
-	leaveTimeout = contract.AnswerSlack * 5 / 6
+	leaveTimeout = contract.AnswerSlack * 3 / 4
 )
 
 // line is where calls of this store wait for one key. However many they are, one
