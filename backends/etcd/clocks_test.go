@@ -1,11 +1,10 @@
 package etcd_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"testing"
 	"time"
 
+	"leased/backends/etcd"
 	"leased/contract"
 	"leased/test/proc"
 )
@@ -20,25 +19,12 @@ func shift(t *testing.T, e *proc.Etcd, l *contract.Lease, ahead time.Duration) {
 	if err != nil || len(resp.Kvs) != 1 {
 		t.Fatal(err, len(resp.Kvs))
 	}
-	var record map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(resp.Kvs[0].Value))
-	decoder.UseNumber() // etcd's ids are large
-	if err := decoder.Decode(&record); err != nil {
-		t.Fatal(err)
-	}
-	for _, field := range []string{"acquired", "renewed", "expires"} {
-		at, err := record[field].(json.Number).Int64()
-		if err != nil {
-			t.Fatal(err)
-		}
-		record[field] = at + ahead.Microseconds()
-	}
-	record["rev"] = l.Token // the value's own revision is another one now
-	value, err := json.Marshal(record)
+	// The value's own revision is another one from now on.
+	value, err := etcd.ShiftRecord(resp.Kvs[0].Value, ahead, int64(l.Token))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Put(t.Context(), name, string(value)); err != nil {
+	if _, err := c.Put(t.Context(), name, value); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -3,8 +3,6 @@ package etcd_test
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -284,66 +282,5 @@ func TestStore_crowdDies(t *testing.T) {
 	granted(t, last, 10*time.Second)
 	if took := time.Since(died); took > 2*time.Second+contract.AnswerSlack {
 		t.Errorf("the next one present was served %v after the gateway of the others died", took)
-	}
-}
-
-// TestStore_Watch_oneRevision shows every event of keys that were granted in one
-// transaction, once, in the order of their ids, and can begin after each.
-func TestStore_Watch_oneRevision(t *testing.T) {
-	const callers = 40
-	server := proc.StartEtcd(t, proc.EtcdOptions{})
-	s := openOn(t, etcd.Config{Endpoints: server.Endpoints()})
-	// Each key was granted before, so that nothing need be read; and what they
-	// need of etcd is made.
-	for i := range callers {
-		l := grantOn(t, s, fmt.Sprint("key-", i))
-		if _, err := s.Release(within(t, 5*time.Second), releaseOf(t, l, fmt.Sprint("release-", i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	watch := func(after string) contract.Stream {
-		t.Helper()
-		stream, err := s.Watch(within(t, 20*time.Second), &contract.WatchRequest{Namespace: "test", After: after})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(stream.Close)
-		return stream
-	}
-	stream := watch("")
-	server.Pause(0)
-	var calls sync.WaitGroup
-	for i := range callers {
-		r := testAcquire(t, fmt.Sprint("key-", i), fmt.Sprint("again-", i))
-		calls.Go(func() {
-			if res, err := s.Acquire(within(t, 20*time.Second), r); err != nil || res.Outcome != contract.OutcomeAcquired {
-				t.Errorf("acquire: got %v, error %v", res.Outcome, err)
-			}
-		})
-	}
-	pause(100 * time.Millisecond) // that they gather makes the test stricter, no more
-	server.Resume(0)
-	calls.Wait()
-	var ids []string
-	revisions := map[string]bool{}
-	for range callers {
-		ev, err := stream.Next(within(t, 20*time.Second))
-		if err != nil || ev.Kind != contract.EventAcquired {
-			t.Fatalf("event %d: %v, error %v", len(ids), ev.Kind, err)
-		}
-		if len(ids) > 0 && ev.ID <= ids[len(ids)-1] {
-			t.Errorf("event %s after %s", ev.ID, ids[len(ids)-1])
-		}
-		ids = append(ids, ev.ID)
-		revisions[strings.Split(ev.ID, "-")[0]] = true
-	}
-	if len(revisions) > callers/2 {
-		t.Errorf("%d grants in %d revisions: they do not go together", callers, len(revisions))
-	}
-	for i := range ids[:callers-1] {
-		ev, err := watch(ids[i]).Next(within(t, 20*time.Second))
-		if err != nil || ev.ID != ids[i+1] {
-			t.Errorf("after %s: got %s, error %v, want %s", ids[i], ev.ID, err, ids[i+1])
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"encoding/base64"
 	"slices"
 	"strings"
 
@@ -90,7 +89,7 @@ func (g *glance) takeQueue(prefix string, evs []*clientv3.Event) {
 
 func (g *glance) drop(name string, rev int64) {
 	for i := range g.st.queue.places {
-		if p := g.st.queue.places[i]; base64.RawURLEncoding.EncodeToString(p.scope[:]) == name {
+		if p := g.st.queue.places[i]; p.name == name {
 			p.mod = rev
 			g.change(p, true)
 			return

@@ -107,7 +107,7 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 			return 5 * time.Millisecond, false, nil, t.store(ctx, false)
 		}
 	}
-	return 0, t.more || len(t.joined) >= joinStep, nil, t.store(ctx, true)
+	return 0, t.more || len(t.seated) >= joinStep, nil, t.store(ctx, true)
 }
 
 // hurry serves the key to the first spot if it is free, as far as is known.
@@ -131,7 +131,7 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 			lo.leavers, t.more = nil, true
 			continue
 		}
-		if lo.sp.tried = true; len(t.joined) >= joinStep || t.room(lo) != roomMade {
+		if lo.sp.tried = true; len(t.seated) >= joinStep || !t.st.toldOf(lo.a.scope) || t.room(lo) != roomMade {
 			return 0, true, nil, nil // the next look is a closer one
 		}
 		t.seat(lo)
@@ -148,14 +148,18 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 // seat gives a spot a place, provided that it was not answered meanwhile: nobody
 // waits for itself. Where nobody waits any more the place is away.
 func (t *turn) seat(lo *local) {
-	p := place{Version: recordVersion, Fingerprint: lo.a.print[:], Keep: lo.a.req.Retention.Idempotency, scope: lo.a.scope}
+	p := place{
+		Version: recordVersion, Fingerprint: lo.a.print[:], Keep: lo.a.req.Retention.Idempotency,
+		Scope: lo.a.scope[:], scope: lo.a.scope, name: freeName(lo.a.scope, t.st.queue, t.q),
+	}
 	if lo.stays {
 		p.At = []string{t.session}
 	} else {
 		p.Left, lo.out = now(), true
 	}
 	t.q.places = append(t.q.places, p)
-	t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(t.l.s.names.answer(lo.a.scope)), "=", 0))
+	t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(t.l.s.names.answer(lo.a.scope)), "=", 0),
+		t.l.s.placeless(t.st, lo.a.scope))
 	t.seated = append(t.seated, lo.sp)
 	t.limited = t.limited || lo.a.req.Limits.WaitersPerKey > 0
 }

@@ -63,8 +63,11 @@ func (n names) queues(ns string) string { return n.prefix + "w/" + escape(ns) + 
 // queue is the prefix of who waits for a key.
 func (n names) queue(ref keyRef) string { return n.queues(ref.ns) + ref.id.String() + "/" }
 
-func (n names) place(ref keyRef, scope contract.Scope) string {
-	return n.queue(ref) + base64.RawURLEncoding.EncodeToString(scope[:])
+func (n names) place(ref keyRef, name string) string { return n.queue(ref) + name }
+
+// placesLike is the prefix of the places that a scope's may be among.
+func (n names) placesLike(ref keyRef, scope contract.Scope) string {
+	return n.queue(ref) + placeBucket(scope)
 }
 
 // answer is what a request id was answered.

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
+	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -21,7 +22,7 @@ import (
 // made takes joinCost, with the one that it may take the room of.
 const (
 	stepBudget = 95
-	joinCost   = 3
+	joinCost   = 4
 	joinStep   = 20 // are made
 	leaveStep  = 90 // are left, and then at most mixStep if others are made or served
 	mixStep    = 20
@@ -37,19 +38,24 @@ type queue struct{ places []place }
 // place is a request id's place in the queue. What the waiter asked for stays with
 // the gateways at which it waits; a place is no more than its right to a turn.
 type place struct {
-	Version     int    `json:"v"`
-	Fingerprint []byte `json:"f"`
+	Version     int    `cbor:"1,keyasint"`
+	Fingerprint []byte `cbor:"2,keyasint"`
 	// At has the sessions of the gateways at which calls wait here. One that has
 	// ended does not count, so that a gateway that died leaves all its places at
 	// once. A place with none is away: it is skipped when its turn comes.
-	At []string `json:"at,omitempty"`
+	At []string `cbor:"3,keyasint,omitempty"`
 	// Left is when it was last seen to be away, in microseconds; Keep how long it
 	// is kept then.
-	Left int64         `json:"left,omitempty"`
-	Keep time.Duration `json:"keep"`
+	Left int64         `cbor:"4,keyasint,omitempty"`
+	Keep time.Duration `cbor:"5,keyasint"`
 	// N orders places that were made in one transaction.
-	N int `json:"n,omitempty"`
+	N int `cbor:"6,keyasint,omitempty"`
+	// Scope is whose place it is. Its etcd key is named by the scope's first byte and
+	// the lowest number that is free: etcd looks at every name that there ever was
+	// under a prefix until it is compacted, so names are used again.
+	Scope []byte `cbor:"7,keyasint"`
 
+	name        string // what its etcd key ends with
 	scope       contract.Scope
 	create, mod int64 // revisions; 0 for a place that is not stored yet
 }
@@ -57,15 +63,46 @@ type place struct {
 // decodePlace reads a place; name is what its etcd key ends with.
 func decodePlace(name string, kv *mvccpb.KeyValue) (place, error) {
 	var p place
-	if err := json.Unmarshal(kv.Value, &p); err != nil || p.Version != recordVersion {
+	if err := cbor.Unmarshal(kv.Value, &p); err != nil || p.Version != recordVersion {
 		return p, corrupt(err, "a stored place of a queue cannot be read")
 	}
-	scope, err := base64.RawURLEncoding.DecodeString(name)
-	if err != nil || len(scope) != len(p.scope) {
-		return p, corrupt(err, "a stored place of a queue is of no attempt")
+	if len(p.Scope) != len(p.scope) || !strings.HasPrefix(name, placeBucket(contract.Scope(p.Scope))) {
+		return p, corrupt(nil, "a stored place of a queue is of no attempt")
 	}
-	p.scope, p.create, p.mod = contract.Scope(scope), kv.CreateRevision, kv.ModRevision
+	p.name, p.scope, p.create, p.mod = name, contract.Scope(p.Scope), kv.CreateRevision, kv.ModRevision
 	return p, nil
+}
+
+// placeBucket is how the names of the places begin among which a scope's is.
+func placeBucket(scope contract.Scope) string { return hex.EncodeToString(scope[:1]) + "-" }
+
+// freeName returns a name for a scope's place that none in the queues has.
+func freeName(scope contract.Scope, queues ...*queue) string {
+	bucket, used := placeBucket(scope), map[string]bool{}
+	for _, q := range queues {
+		for i := range q.places {
+			if q.places[i].scope[0] == scope[0] {
+				used[q.places[i].name] = true
+			}
+		}
+	}
+	for n := 0; ; n++ {
+		if name := bucket + strconv.Itoa(n); !used[name] {
+			return name
+		}
+	}
+}
+
+// placeless compares that the scope, which has no place as far as is known, has
+// none: its place would be of another name if others were there when it was made.
+func (s *Store) placeless(st *state, scope contract.Scope) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(s.names.placesLike(st.ref, scope)).WithPrefix(), "<", st.told+1)
+}
+
+// toldOf tells whether all places that a scope's may be among are such as
+// placeless takes for known.
+func (st *state) toldOf(scope contract.Scope) bool {
+	return !slices.ContainsFunc(st.queue.places, func(p place) bool { return p.scope[0] == scope[0] && p.create > st.told })
 }
 
 // decodeQueue reads the places under a prefix.
@@ -279,7 +316,7 @@ func (s *Store) putPlaces(ctx context.Context, ref keyRef, changes []queueChange
 	var ops []clientv3.Op
 	for i := range changes {
 		p := &changes[i].place
-		name := s.names.place(ref, p.scope)
+		name := s.names.place(ref, p.name)
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(name), "=", p.mod))
 		if changes[i].drop {
 			ops = append(ops, clientv3.OpDelete(name))

@@ -4,10 +4,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"maps"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"leased/contract"
@@ -20,71 +20,72 @@ const recordVersion = 1
 // record is a lease as it is stored: under its key's head while it is the newest
 // one of the key, in the archive afterwards. Instants are microseconds of the
 // wall clock of the gateway that wrote them; they are shown and decide nothing.
+// A field's number in the stored value is never given to another one.
 type record struct {
-	Version int    `json:"v"`
-	Ordinal uint64 `json:"n"` // rises with each grant of the key
+	Version int    `cbor:"1,keyasint"`
+	Ordinal uint64 `cbor:"2,keyasint"` // rises with each grant of the key
 
-	Tenant     string `json:"tenant"`
-	Program    string `json:"program"`
-	TargetType string `json:"target_type"`
-	Target     string `json:"target"`
-	Actor      string `json:"actor"`
-	Workflow   string `json:"workflow"`
-	Operation  string `json:"operation"`
+	Tenant     string `cbor:"3,keyasint"`
+	Program    string `cbor:"4,keyasint"`
+	TargetType string `cbor:"5,keyasint"`
+	Target     string `cbor:"6,keyasint"`
+	Actor      string `cbor:"7,keyasint"`
+	Workflow   string `cbor:"8,keyasint"`
+	Operation  string `cbor:"9,keyasint"`
 
-	LeaseID  string         `json:"lease_id"`
-	Owner    string         `json:"owner"`
-	Instance string         `json:"instance"`
-	State    contract.State `json:"state"`
+	LeaseID  string         `cbor:"10,keyasint"`
+	Owner    string         `cbor:"11,keyasint"`
+	Instance string         `cbor:"12,keyasint"`
+	State    contract.State `cbor:"13,keyasint"`
 
 	// Floor and Rev make the token. Rev is the revision of the grant, and 0 in
 	// the very value that the grant wrote, which cannot know it: there it is the
 	// value's own revision.
-	Floor int64 `json:"floor"`
-	Rev   int64 `json:"rev,omitempty"`
+	Floor int64 `cbor:"14,keyasint"`
+	Rev   int64 `cbor:"15,keyasint,omitempty"`
 	// EndRev is the revision of the end, in the archive; in the head it is the
 	// value's own.
-	EndRev int64 `json:"end_rev,omitempty"`
+	EndRev int64 `cbor:"16,keyasint,omitempty"`
 
 	// Prev is the lease that was ended in the step of the grant, for its event,
 	// until the head is written again.
-	Prev *record `json:"prev,omitempty"`
+	Prev *record `cbor:"17,keyasint,omitempty"`
 
-	Acquired int64         `json:"acquired"`
-	Renewed  int64         `json:"renewed"`
-	Expires  int64         `json:"expires"`
-	TTL      time.Duration `json:"ttl"`
-	MaxLife  time.Duration `json:"max_life"`
-	Renewals uint64        `json:"renewals,omitempty"`
+	Acquired int64         `cbor:"18,keyasint"`
+	Renewed  int64         `cbor:"19,keyasint"`
+	Expires  int64         `cbor:"20,keyasint"`
+	TTL      time.Duration `cbor:"21,keyasint"`
+	MaxLife  time.Duration `cbor:"22,keyasint"`
+	Renewals uint64        `cbor:"23,keyasint,omitempty"`
 
-	ExecutionID string            `json:"execution_id,omitempty"`
-	JobID       string            `json:"job_id,omitempty"`
-	TraceID     string            `json:"trace_id,omitempty"`
-	RequestID   string            `json:"request_id"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
+	ExecutionID string            `cbor:"24,keyasint,omitempty"`
+	JobID       string            `cbor:"25,keyasint,omitempty"`
+	TraceID     string            `cbor:"26,keyasint,omitempty"`
+	RequestID   string            `cbor:"27,keyasint"`
+	Metadata    map[string]string `cbor:"28,keyasint,omitempty"`
 
 	// Of the latest renewal, for its event.
-	RenewRequestID string `json:"renew_request_id,omitempty"`
-	RenewTraceID   string `json:"renew_trace_id,omitempty"`
+	RenewRequestID string `cbor:"29,keyasint,omitempty"`
+	RenewTraceID   string `cbor:"30,keyasint,omitempty"`
 
 	// Once it has ended.
-	Ended        int64  `json:"ended,omitempty"`
-	Recorded     int64  `json:"recorded,omitempty"` // when the end was written down
-	EndedBy      string `json:"ended_by,omitempty"`
-	Reason       string `json:"reason,omitempty"`
-	EndRequestID string `json:"end_request_id,omitempty"`
-	EndTraceID   string `json:"end_trace_id,omitempty"`
+	Ended        int64  `cbor:"31,keyasint,omitempty"`
+	Recorded     int64  `cbor:"32,keyasint,omitempty"` // when the end was written down
+	EndedBy      string `cbor:"33,keyasint,omitempty"`
+	Reason       string `cbor:"34,keyasint,omitempty"`
+	EndRequestID string `cbor:"35,keyasint,omitempty"`
+	EndTraceID   string `cbor:"36,keyasint,omitempty"`
 
 	// The etcd leases of the TTL, with the TTL that etcd granted, and of the
 	// maximum lifetime.
-	Lease    int64 `json:"lease"`
-	LeaseTTL int64 `json:"lease_ttl"`
-	Life     int64 `json:"life,omitempty"`
+	Lease    int64 `cbor:"37,keyasint"`
+	LeaseTTL int64 `cbor:"38,keyasint"`
+	Life     int64 `cbor:"39,keyasint,omitempty"`
 
 	// Retention of the latest request that changed something.
-	KeepAnswer  time.Duration `json:"keep_answer"`
-	KeepHistory time.Duration `json:"keep_history"`
-	KeepEvents  int           `json:"keep_events"`
+	KeepAnswer  time.Duration `cbor:"40,keyasint"`
+	KeepHistory time.Duration `cbor:"41,keyasint"`
+	KeepEvents  int           `cbor:"42,keyasint"`
 
 	// rev is the revision of the value that this was decoded from; those of what
 	// it hangs on are known only of values that this store wrote.
@@ -166,9 +167,9 @@ func instant(us int64) time.Time { return time.UnixMicro(us).UTC() }
 // encode returns the value to store. Every field is text, a number or a map of
 // texts, which cannot fail.
 func encode(v any) string {
-	b, err := json.Marshal(v)
+	b, err := cbor.Marshal(v)
 	if err != nil {
-		panic("etcd: a record that JSON cannot hold: " + err.Error())
+		panic("etcd: a record that CBOR cannot hold: " + err.Error())
 	}
 	return string(b)
 }
@@ -177,7 +178,7 @@ func encode(v any) string {
 // there is corrupt: nothing is granted over it.
 func decodeRecord(value []byte, rev int64, id contract.KeyID) (*record, error) {
 	var r record
-	if err := json.Unmarshal(value, &r); err != nil {
+	if err := cbor.Unmarshal(value, &r); err != nil {
 		return nil, corrupt(err, "a stored lease cannot be read")
 	}
 	if r.Version != recordVersion {
@@ -207,22 +208,22 @@ func corrupt(err error, format string, args ...any) error {
 // answer is what a request id was answered: which lease it is about, and of a
 // renewal how the lease stood then.
 type answer struct {
-	Version     int           `json:"v"`
-	Verb        contract.Verb `json:"verb"`
-	Fingerprint []byte        `json:"fp"`
-	Ordinal     uint64        `json:"n"`
+	Version     int           `cbor:"1,keyasint"`
+	Verb        contract.Verb `cbor:"2,keyasint"`
+	Fingerprint []byte        `cbor:"3,keyasint"`
+	Ordinal     uint64        `cbor:"4,keyasint"`
 	// Attempt tells the call that wrote this from its copies: etcd's client, or
 	// this one, may have sent the transaction twice.
-	Attempt []byte `json:"attempt"`
+	Attempt []byte `cbor:"5,keyasint"`
 	// Unseen tells of a grant to a waiter that nobody but the gateway at which it
 	// waits knows of: it may be taken back. Whoever repeats the answer clears it
 	// first.
-	Unseen bool `json:"unseen,omitempty"`
+	Unseen bool `cbor:"6,keyasint,omitempty"`
 
-	Renewed  int64         `json:"renewed,omitempty"`
-	Expires  int64         `json:"expires,omitempty"`
-	TTL      time.Duration `json:"ttl,omitempty"`
-	Renewals uint64        `json:"renewals,omitempty"`
+	Renewed  int64         `cbor:"7,keyasint,omitempty"`
+	Expires  int64         `cbor:"8,keyasint,omitempty"`
+	TTL      time.Duration `cbor:"9,keyasint,omitempty"`
+	Renewals uint64        `cbor:"10,keyasint,omitempty"`
 
 	// Of the value that this was decoded from.
 	rev   int64
@@ -231,7 +232,7 @@ type answer struct {
 
 func decodeAnswer(kv *mvccpb.KeyValue) (*answer, error) {
 	var a answer
-	if err := json.Unmarshal(kv.Value, &a); err != nil || a.Version != recordVersion {
+	if err := cbor.Unmarshal(kv.Value, &a); err != nil || a.Version != recordVersion {
 		return nil, corrupt(err, "a stored answer cannot be read")
 	}
 	a.rev, a.lease = kv.ModRevision, kv.Lease

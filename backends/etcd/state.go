@@ -41,7 +41,7 @@ type state struct {
 	answer   *answer
 	archived *record
 	guess    bool  // not read, see hints
-	told     int64 // of a glance: up to when the queue is known for sure
+	told     int64 // up to when the queue is known for sure
 	owned    int64
 	countMod int64
 }
@@ -87,7 +87,7 @@ func (s *Store) load(ctx context.Context, ref keyRef, w want) (*state, error) {
 
 // parse takes the answers to ops out of a transaction's, from the given one on.
 func (s *Store) parse(ref keyRef, w want, resp *clientv3.TxnResponse, from int) (*state, error) {
-	st := &state{ref: ref, want: w, rev: resp.Header.Revision, queue: &queue{}, sessions: map[string]bool{}}
+	st := &state{ref: ref, want: w, rev: resp.Header.Revision, told: resp.Header.Revision, queue: &queue{}, sessions: map[string]bool{}}
 	next := func() []*mvccpb.KeyValue {
 		kvs := resp.Responses[from].GetResponseRange().GetKvs()
 		from++
