@@ -74,7 +74,7 @@ func TestNewSubject(t *testing.T) {
 // restart, and holds that nothing is left of it but the report.
 func TestContract_raftkv(t *testing.T) {
 	t.Chdir(t.TempDir())
-	got := command(t.Context(), nil, "contract", "--backend", "raftkv://.", "--rules", "release-*,reopen-tokens-rise", "--junit", "r.xml")
+	got := command(t.Context(), nil, "contract", "--backend", "raftkv://.", "--rules", "release-*,wait-killed-skipped,reopen-tokens-rise", "--junit", "r.xml")
 	if got.code != 0 || got.stderr != "" {
 		t.Fatalf("got %v, want exit 0", got)
 	}
