@@ -4,22 +4,24 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"strconv"
+	"encoding/binary"
 
 	"leased/contract"
 )
 
 // How an acquire takes a held key.
 const (
-	modeNow   = "0" // answer at once
-	modeWait  = "1" // take a place in the queue
-	modeFinal = "2" // the wait is over: take the key if it is free, leave the place if not
+	modeNow   = 0 // answer at once
+	modeWait  = 1 // take a place in the queue
+	modeFinal = 2 // the wait is over: take the key if it is free, leave the place if not
 )
 
 const (
-	argHead   = 3
-	argMode   = 10
-	argNumber = 13
+	argHead    = 3
+	argNumbers = 5
+	// Where what a try changes stands in the numbers.
+	atNumber = 36
+	atMode   = 56
 )
 
 // attempt is an acquire as the script wants it. It keeps nothing of the
@@ -40,15 +42,22 @@ func (s *Store) attempt(r *contract.AcquireRequest, room *room) *attempt {
 	mark := r.Fingerprint()
 	nonce := newNonce()
 	maxLife := grantable(r.MaxLifetime)
-	sure := "0"
+	sure := byte(0)
 	if s.cfg.ReplicaAcks > 0 {
-		sure = "1"
+		sure = 1
 	}
+	numbers := make([]byte, 0, atMode+2)
+	numbers = binary.BigEndian.AppendUint64(numbers, uint64(min(grantable(r.TTL), maxLife)))
+	numbers = appendRetention(numbers, r.Retention)
+	numbers = binary.BigEndian.AppendUint32(numbers, uint32(r.Limits.LeasesPerOwner))
+	numbers = binary.BigEndian.AppendUint32(numbers, uint32(r.Limits.WaitersPerKey))
+	numbers = binary.BigEndian.AppendUint64(numbers, 0) // the attachment's number
+	numbers = binary.BigEndian.AppendUint64(numbers, room.top.Load())
+	numbers = binary.BigEndian.AppendUint32(numbers, uint32(heartbeatLife.Milliseconds()))
+	numbers = append(numbers, modeNow, sure)
 	a.args = []string{
 		a.key.String(), string(a.scope[:]), string(mark[:]), string(head(a.key, nonce, holderTag(r.Owner, r.Instance))),
-		string(fixed(r, maxLife)), num(min(grantable(r.TTL), maxLife)),
-		kept(r.Retention.History), num(r.Retention.HistoryPerKey), kept(r.Retention.Idempotency),
-		num(r.Limits.LeasesPerOwner), modeNow, num(r.Limits.WaitersPerKey), s.gateway, "0", num(heartbeatLife.Milliseconds()), a.by.encode(), sure, num(room.top.Load()),
+		string(fixed(r, maxLife)), string(numbers), s.gateway, a.by.encode(),
 	}
 	return a
 }
@@ -60,9 +69,12 @@ func newNonce() (nonce [16]byte) {
 }
 
 // with returns the script's arguments for a mode and the attachment's number.
-func (a *attempt) with(mode string, n uint64) []string {
+func (a *attempt) with(mode byte, n uint64) []string {
 	args := append([]string(nil), a.args...)
-	args[argMode], args[argNumber] = mode, strconv.FormatUint(n, 10)
+	numbers := []byte(args[argNumbers])
+	binary.BigEndian.PutUint64(numbers[atNumber:], n)
+	numbers[atMode] = mode
+	args[argNumbers] = string(numbers)
 	// The grant of an earlier try may have been undone: its id is used up.
 	nonce, head := newNonce(), args[argHead]
 	args[argHead] = head[:18] + string(nonce[:]) + head[34:]

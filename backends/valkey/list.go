@@ -15,8 +15,11 @@ import (
 // it, and has a cursor then.
 const mostLooked = 1000
 
-// List implements contract.Store. Active leases are in the order of their keys,
-// ended ones in the order in which they are forgotten.
+// keyIDLen is the length of a key's id as text.
+const keyIDLen = 22
+
+// List implements contract.Store. Active leases are in the order of their owners'
+// tags and keys, ended ones in the order in which they are forgotten.
 func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.ListResult, error) {
 	ctx, room, end, err := s.begin(ctx, r.Namespace, r.Validate)
 	if err != nil {
@@ -29,10 +32,7 @@ func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.Lis
 	after := ""
 	if r.Cursor != "" {
 		var ok bool
-		if after, ok = strings.CutPrefix(r.Cursor, listCursor); ok {
-			_, err = contract.ParseKeyID(after)
-		}
-		if !ok || err != nil {
+		if after, ok = parseListCursor(r.Cursor); !ok {
 			return contract.ListResult{}, errListCursor()
 		}
 	}
@@ -44,9 +44,21 @@ func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.Lis
 	}
 	out, err := s.page(room, r, a, 1)
 	if last := a.text(0); last != "" && err == nil {
-		out.NextCursor = listCursor + last
+		out.NextCursor = listCursor + base64.RawURLEncoding.EncodeToString([]byte(last))
 	}
 	return out, err
+}
+
+// parseListCursor returns what of an index's member follows the prefix: a key id,
+// and the tag of the owner before it where every owner is listed.
+func parseListCursor(cursor string) (string, bool) {
+	text, ok := strings.CutPrefix(cursor, listCursor)
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if !ok || err != nil || (len(raw) != keyIDLen && len(raw) != ownerTagLen+keyIDLen) {
+		return "", false
+	}
+	_, err = contract.ParseKeyID(string(raw[len(raw)-keyIDLen:]))
+	return string(raw), err == nil
 }
 
 func errListCursor() error { return contract.Invalid("cursor", "is not one that list gave") }
@@ -72,7 +84,7 @@ func indexOf(r *contract.ListRequest) (string, []string) {
 	case r.Owner != "":
 		return "o" + string(textTag('o', r.Owner, ownerTagLen)), filters
 	}
-	return "a", filters
+	return "o", filters // of every owner
 }
 
 // filtersOf returns where in a record which tag has to stand.

@@ -26,7 +26,7 @@ const (
 	atProgram = 190
 	atActor   = 198
 	atText    = 206
-	suffixLen = 32
+	suffixLen = 52
 	minRecord = atText + 4 + 4 + suffixLen
 
 	recordVersion = 1

@@ -43,6 +43,8 @@ func sample(tb testing.TB, state contract.State, tail string) (*contract.Acquire
 	for _, n := range []uint64{5, 6, 7, 8} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
+	b = append(b, strings.Repeat("p", 16)...)
+	b = binary.BigEndian.AppendUint32(b, 3)
 	return r, string(b)
 }
 

@@ -2,6 +2,7 @@ package valkey
 
 import (
 	"context"
+	"encoding/binary"
 	"time"
 
 	"leased/contract"
@@ -20,14 +21,20 @@ func grantable(d time.Duration) int64 {
 }
 
 // kept is a retention in µs, rounded up.
-func kept(d time.Duration) string { return num((d + time.Microsecond - 1) / time.Microsecond) }
+func kept(d time.Duration) uint64 { return uint64((d + time.Microsecond - 1) / time.Microsecond) }
 
-// endArgs are those that release and revoke share.
-func endArgs(key contract.KeyID, scope contract.Scope, mark contract.Fingerprint, id contract.LeaseID, c cause, keep contract.Retention) []string {
-	return []string{
-		key.String(), string(scope[:]), string(mark[:]), string(id[16:]), c.encode(),
-		kept(keep.History), num(keep.HistoryPerKey), kept(keep.Idempotency),
-	}
+// appendRetention appends a retention as scripts unpack it: I8I4I8.
+func appendRetention(b []byte, keep contract.Retention) []byte {
+	b = binary.BigEndian.AppendUint64(b, kept(keep.History))
+	b = binary.BigEndian.AppendUint32(b, uint32(keep.HistoryPerKey))
+	return binary.BigEndian.AppendUint64(b, kept(keep.Idempotency))
+}
+
+// endArgs are those that release and revoke share; holder is empty for revoke.
+func endArgs(id contract.LeaseID, scope contract.Scope, mark contract.Fingerprint, c cause, keep contract.Retention, holder []byte, token contract.Token) []string {
+	numbers := make([]byte, 0, 28)
+	numbers = binary.BigEndian.AppendUint64(appendRetention(numbers, keep), uint64(token))
+	return []string{id.KeyID().String(), string(scope[:]), string(mark[:]), string(id[16:]), c.encode(), string(numbers), string(holder)}
 }
 
 // Release implements contract.Store.
@@ -37,10 +44,9 @@ func (s *Store) Release(ctx context.Context, r *contract.ReleaseRequest) (contra
 		return contract.Result{}, err
 	}
 	defer end()
-	args := endArgs(r.LeaseID.KeyID(), r.Scope(), r.Fingerprint(), r.LeaseID,
-		cause{principal: r.Owner, requestID: r.RequestID, traceID: r.TraceID}, r.Retention)
 	holder := holderTag(r.Owner, r.Instance)
-	a, err := s.exec(ctx, room, s.scripts.release, append(args, string(holder[:]), num(r.Token))...)
+	a, err := s.exec(ctx, room, s.scripts.release, endArgs(r.LeaseID, r.Scope(), r.Fingerprint(),
+		cause{principal: r.Owner, requestID: r.RequestID, traceID: r.TraceID}, r.Retention, holder[:], r.Token)...)
 	if err != nil {
 		return contract.Result{}, err
 	}
@@ -54,8 +60,8 @@ func (s *Store) Revoke(ctx context.Context, r *contract.RevokeRequest) (contract
 		return contract.Result{}, err
 	}
 	defer end()
-	a, err := s.exec(ctx, room, s.scripts.revoke, endArgs(r.LeaseID.KeyID(), r.Scope(), r.Fingerprint(), r.LeaseID,
-		cause{r.Principal, r.RequestID, r.TraceID, r.Reason}, r.Retention)...)
+	a, err := s.exec(ctx, room, s.scripts.revoke, endArgs(r.LeaseID, r.Scope(), r.Fingerprint(),
+		cause{r.Principal, r.RequestID, r.TraceID, r.Reason}, r.Retention, nil, 0)...)
 	if err != nil {
 		return contract.Result{}, err
 	}
@@ -143,8 +149,8 @@ func (s *Store) renew(ctx context.Context, room *room, rs []contract.RenewReques
 	holder := holderTag(r.Owner, r.Instance)
 	by := cause{principal: r.Owner, requestID: r.RequestID, traceID: r.TraceID}
 	args := make([]string, 0, 6+5*len(rs))
-	args = append(args, string(holder[:]), num(grantable(r.TTL)), kept(r.Retention.History), num(r.Retention.HistoryPerKey),
-		kept(r.Retention.Idempotency), by.encode())
+	args = append(args, string(holder[:]), num(grantable(r.TTL)), num(kept(r.Retention.History)), num(r.Retention.HistoryPerKey),
+		num(kept(r.Retention.Idempotency)), by.encode())
 	for i := range rs {
 		scope, mark := rs[i].Scope(), rs[i].Fingerprint()
 		args = append(args, rs[i].LeaseID.KeyID().String(), string(scope[:]), string(mark[:]), string(rs[i].LeaseID[16:]), num(rs[i].Token))

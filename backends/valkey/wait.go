@@ -10,8 +10,9 @@ import (
 
 const (
 	// finalTimeout bounds how long a call whose wait is over waits to learn
-	// whether its turn came first. It is less than contract.AnswerSlack.
-	finalTimeout = contract.AnswerSlack * 19 / 20
+	// whether its turn came first. It is less than contract.AnswerSlack: the answer
+	// has to be brought too, and many waits may be over at once.
+	finalTimeout = contract.AnswerSlack * 3 / 4
 	// finalShare is the least of it that is left for the last try when another
 	// one still runs.
 	finalShare = contract.AnswerSlack / 4

@@ -1,10 +1,13 @@
-local kid, scope, print, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[11]
+-- Key id, scope, fingerprint, head and fixed part of the record, numbers (see
+-- acquire.go), gateway, and who undoes the grant.
+local kid, scope, print, gw = ARGV[1], ARGV[2], ARGV[3], ARGV[7]
+local ttl, hist, events, idem, most, waiters, n, top, beat, mode, wants = struct.unpack('>I8I8I4I8I4I4I8I8I4BB', ARGV[6])
 local p = B .. 'p:' .. kid
-above = ARGV[18] + 0
+above = top
 
 -- sure tells that grants wait for replicas: nobody knows of one before that, and
 -- what is told of one needs their word too.
-local sure = ARGV[17] == '1'
+local sure = wants == 1
 local prior, about = replay(kid, scope)
 if prior then
   if prior:sub(2, 17) ~= print then return answer('reused') end
@@ -30,10 +33,10 @@ local mine = call('HMGET', p, scope, 'm')
 local place, queued = mine[1], mine[2]
 if place and #place == 32 and queue().lost(place, call('ZSCORE', B .. 's:' .. kid, scope), queued) then
   queue().drop(kid, scope, place)
-  place = false
+  place, queued = false, call('HGET', p, 'm')
 end
 if place and place:sub(1, 16) ~= print then return answer('reused') end
-if mode ~= '0' then
+if mode ~= 0 then
   local why = call('GET', B .. 'f:' .. scope)
   if why then
     call('DEL', B .. 'f:' .. scope)
@@ -41,7 +44,6 @@ if mode ~= '0' then
     return answer('quota', why)
   end
 end
-local ttl, hist, events, idem, most = ARGV[6] + 0, ARGV[7] + 0, ARGV[8] + 0, ARGV[9] + 0, ARGV[10] + 0
 if most > 0 and not place and queue().full(most, ARGV[5]) then return answer('quota', 'leases_per_owner') end
 
 if not (rec and rec:byte(2) == 2) then
@@ -60,19 +62,25 @@ if not (rec and rec:byte(2) == 2) then
     if not granted then return answer('exhausted') end
     return answer('acquired', granted, 0)
   end
-  place = place and call('HGET', p, scope)
+  mine = call('HMGET', p, scope, 'm')
+  place, queued = mine[1], mine[2]
 end
 
-if mode == '1' then
-  if not place then
-    place = print .. struct.pack('>I8I8', idem, 0)
-    local asked = struct.pack('>I8I8I4I8I4I4', ttl, hist, events, idem, most, #ARGV[16]) .. ARGV[16] .. ARGV[4] .. ARGV[5]
-    if not queue().enter(kid, scope, place, asked, ARGV[12] + 0) then return answer('quota', 'waiters_per_key') end
+if mode == 1 then
+  if place then
+    queue().attach(kid, scope, place, gw, n)
+  else
+    local asked = struct.pack('>I8I8I4I8I4I4', ttl, hist, events, idem, most, #ARGV[8]) .. ARGV[8] .. ARGV[4] .. ARGV[5]
+    if not queue().enter(kid, scope, print .. struct.pack('>I8I8', idem, 0), asked, waiters, gw, n, queued) then
+      return answer('quota', 'waiters_per_key')
+    end
   end
-  call('SET', B .. 'b', string.format('%.0f', now), 'NX')
-  call('ZADD', B .. 'g', 'GT', now + ARGV[15] * 1000, ARGV[13])
-  queue().attach(kid, scope, place, ARGV[13], ARGV[14] + 0)
+  local till = call('ZSCORE', B .. 'g', gw)
+  if not till or till - now < beat * 500 then -- else a tick comes in time
+    call('SET', B .. 'b', string.format('%.0f', now), 'NX')
+    call('ZADD', B .. 'g', 'GT', now + beat * 1000, gw)
+  end
   return answer('parked')
 end
-if mode == '2' and place and ARGV[14] ~= '0' then queue().detach(kid, scope, place, ARGV[13], ARGV[14] + 0) end
+if mode == 2 and place and n ~= 0 then queue().detach(kid, scope, place, gw, n) end
 return queue().conflict(kid, scope, rec)

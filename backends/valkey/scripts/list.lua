@@ -1,4 +1,4 @@
--- Scans a stretch of an index: prefix, key after which to begin, how many to
+-- Scans a stretch of an index: prefix, rest of the member after which to begin, how many to
 -- return and how many to look at, expiry bound, then position and text of each
 -- filter in the record.
 local prefix, after, limit, look, before = ARGV[1], ARGV[2], ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0
@@ -15,14 +15,13 @@ local from = after == '' and '[' .. prefix or '(' .. prefix .. after
 local members = call('ZRANGEBYLEX', B .. 'i', from, '(' .. prefix .. '\255', 'LIMIT', 0, look)
 local out, last = {}, ''
 for i = 1, #members do
-  local kid = members[i]:sub(#prefix + 1)
-  local rec = call('GET', B .. 'k:' .. kid)
+  local rec = call('GET', B .. 'k:' .. members[i]:sub(-22))
   if rec then
     dyn(rec)
     if rec:byte(2) == 2 and struct.unpack('>I8', rec, 75) > now and matches(rec) then out[#out + 1] = rec end
   end
   if #out == limit or i == look then
-    last = kid
+    last = members[i]:sub(#prefix + 1)
     break
   end
 end

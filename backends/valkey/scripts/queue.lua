@@ -2,9 +2,9 @@
 --   q:<key>  sorted set, the scopes of the places that callers stand at, in the
 --            order of arrival
 --   s:<key>  the same for places whose callers are away
---   p:<key>  hash, scope -> place, and m: places that are away and came before
---            it have had their turn and are lost, swept or not
---   r:<key>  hash, scope -> what was asked for
+--   p:<key>  hash, scope -> place, r and scope -> what was asked for, and m:
+--            places that are away and came before it have had their turn and are
+--            lost, swept or not
 -- A place is fingerprint (16), retention (8), when it was left (8), and for
 -- each gateway with a caller at it: gateway (11) and attachment (8).
 --   n        how many places of the namespace are present
@@ -47,10 +47,11 @@ local function queue()
     local keep = math.ceil(struct.unpack('>I8', place, 17) / 1000) + 1
     call('PEXPIRE', B .. 'p:' .. kid, keep)
     call('PEXPIRE', B .. 's:' .. kid, keep)
-    call('PEXPIRE', B .. 'r:' .. kid, keep)
   end
 
-  local function drop(kid, scope, place)
+  -- drop takes a place away. others tells that callers stand at other ones, if
+  -- that is known.
+  local function drop(kid, scope, place, others)
     local q, s, p = B .. 'q:' .. kid, B .. 's:' .. kid, B .. 'p:' .. kid
     for i = 33, #place, 19 do
       call('SREM', B .. 'y:' .. place:sub(i, i + 10), kid .. scope)
@@ -61,9 +62,8 @@ local function queue()
     else
       call('ZREM', s, scope)
     end
-    call('HDEL', p, scope)
-    call('HDEL', B .. 'r:' .. kid, scope)
-    if call('EXISTS', q) == 1 then return end
+    call('HDEL', p, scope, 'r' .. scope)
+    if others or call('EXISTS', q) == 1 then return end
     if call('EXISTS', s) == 0 then call('DEL', p) else expire(kid, place) end
   end
 
@@ -71,8 +71,11 @@ local function queue()
   local function lose(kid, scopes)
     if #scopes == 0 then return end
     call('ZREM', B .. 's:' .. kid, unpack(scopes))
-    call('HDEL', B .. 'p:' .. kid, unpack(scopes))
-    call('HDEL', B .. 'r:' .. kid, unpack(scopes))
+    local fields = {}
+    for i = 1, #scopes do
+      fields[2 * i - 1], fields[2 * i] = scopes[i], 'r' .. scopes[i]
+    end
+    call('HDEL', B .. 'p:' .. kid, unpack(fields))
   end
 
   local function tell(scope, place)
@@ -81,28 +84,31 @@ local function queue()
     end
   end
 
-  -- first returns who is next in the queue of a free key. Places that nobody
+  -- first returns who is next in the queue of a free key: scope, place, what was
+  -- asked for, and whether callers stand at others. Places that nobody
   -- stands at have had their turn and are lost; however many they are, few are
   -- dropped at once.
   local function first(kid)
     local q, s, p = B .. 'q:' .. kid, B .. 's:' .. kid, B .. 'p:' .. kid
     while true do
-      local head = call('ZRANGE', q, 0, 0, 'WITHSCORES')
+      local head = call('ZRANGE', q, 0, 1, 'WITHSCORES')
       local scope = head[1]
       if not scope then
-        call('UNLINK', s, p, B .. 'r:' .. kid)
+        call('UNLINK', s, p)
         return nil
       end
-      local place = call('HGET', p, scope)
-      if not place then corrupt('place') end
+      local both = call('HMGET', p, scope, 'r' .. scope)
+      local place, asked = both[1], both[2]
+      if not (place and asked) then corrupt('place') end
+      local others = head[3] ~= nil
       if alive(place) then
         if call('EXISTS', s) == 1 then
           call('HSET', p, 'm', head[2])
           lose(kid, call('ZRANGEBYSCORE', s, '-inf', '(' .. head[2], 'LIMIT', 0, 100))
         end
-        return scope, place
+        return scope, place, asked, others
       end
-      drop(kid, scope, place)
+      drop(kid, scope, place, others)
       for i = 33, #place, 19 do giveup(place:sub(i, i + 10)) end
       tell(scope, place)
     end
@@ -142,14 +148,12 @@ local function queue()
   -- The gateway takes the grant by trying; what nobody takes is undone.
   local function handover(kid)
     while true do
-      local scope, place = first(kid)
+      local scope, place, r, others = first(kid)
       if not scope then return end
-      local r = call('HGET', B .. 'r:' .. kid, scope)
-      if not r then corrupt('request') end
       local ttl, hist, events, idem, most, n = struct.unpack('>I8I8I4I8I4I4', r)
       local who, head, fixed = r:sub(37, 36 + n), r:sub(37 + n, 86 + n), r:sub(87 + n)
       local why = full(most, fixed) and 'leases_per_owner'
-      drop(kid, scope, place)
+      drop(kid, scope, place, others)
       if not why then
         if grant(kid, scope, place:sub(1, 16), head, fixed, ttl, hist, events, idem, call('GET', B .. 'k:' .. kid)) then
           call('ZADD', B .. 'u', now, kid .. scope)
@@ -206,7 +210,6 @@ local function queue()
       call('INCR', B .. 'n')
       call('PERSIST', p)
       call('PERSIST', s)
-      call('PERSIST', B .. 'r:' .. kid)
     end
     call('HSET', p, scope, head .. rest .. gw .. struct.pack('>I8', n))
     if not at then call('SADD', B .. 'y:' .. gw, kid .. scope) end
@@ -243,14 +246,14 @@ local function queue()
       now - struct.unpack('>I8', place, 25) > struct.unpack('>I8', place, 17)
   end
 
-  -- enter makes a place at the end of the queue. At the limit it takes the room
-  -- of the first one that nobody stands at; if there is none it makes no place.
-  local function enter(kid, scope, place, asked, limit)
+  -- enter makes a place at the end of the queue, for a caller at the gateway. At
+  -- the limit it takes the room of the first one that nobody stands at; if there
+  -- is none it makes no place. m is the p hash's, if there is one.
+  local function enter(kid, scope, place, asked, limit, gw, n, m)
     local q, s, p = B .. 'q:' .. kid, B .. 's:' .. kid, B .. 'p:' .. kid
-    local away = call('ZRANGE', s, 0, 15, 'WITHSCORES')
-    if #away > 0 then
+    if m then
       -- More go than come, so that those who never return do not pile up.
-      local m, gone = call('HGET', p, 'm'), {}
+      local away, gone = call('ZRANGE', s, 0, 15, 'WITHSCORES'), {}
       for i = 1, #away, 2 do
         local old = call('HGET', p, away[i])
         if not old or lost(old, away[i + 1], m) then gone[#gone + 1] = away[i] end
@@ -260,18 +263,23 @@ local function queue()
     if limit > 0 then
       local present = call('ZCARD', q)
       if present >= limit then return false end
-      local over = present + call('ZCARD', s) - limit
+      local over = m and present + call('ZCARD', s) - limit or -1
       if over >= 0 then lose(kid, call('ZRANGE', s, 0, math.min(over, 999))) end
     end
-    local arrived = now
-    for _, z in ipairs({q, s}) do
-      local last = call('ZRANGE', z, -1, -1, 'WITHSCORES')[2]
-      if last then arrived = math.max(arrived, last + 1) end
+    local arrived, last = now, call('ZRANGE', q, -1, -1, 'WITHSCORES')[2]
+    if last then arrived = math.max(arrived, last + 1) end
+    if m then
+      local gone = call('ZRANGE', s, -1, -1, 'WITHSCORES')[2]
+      if gone then arrived = math.max(arrived, gone + 1) end
+      if not last then
+        call('PERSIST', p)
+        call('PERSIST', s)
+      end
     end
-    call('ZADD', s, arrived, scope)
-    call('HSETNX', p, 'm', '0')
-    call('HSET', p, scope, place)
-    call('HSET', B .. 'r:' .. kid, scope, asked)
+    call('ZADD', q, arrived, scope)
+    call('HSET', p, scope, place .. gw .. struct.pack('>I8', n), 'r' .. scope, asked, 'm', m or '0')
+    call('INCR', B .. 'n')
+    call('SADD', B .. 'y:' .. gw, kid .. scope)
     return true
   end
 

@@ -6,13 +6,16 @@
 --   123 maximum lifetime 8, scope 16, owner tag 12, tags of target, job,
 --      instance, tenant, program, actor 8 each
 --   207 text 4 + n, end 4 + n
---   then the places of its two events in the stream: epoch and number, 8 each
+--   then the suffix, 52: the places of its two events in the stream, epoch and
+--   number, 8 each; nonce of the key's lease before it, 16; how many there were
+--   before it, 4
 -- All instants and durations are in µs.
 local DYN = '>I8I8I8I8I8I4I8I8I4I8'
 local MAXTOKEN = 9007199254740991
+local NONE = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 
 local function dyn(rec)
-  if #rec < 246 or rec:byte(1) ~= 1 then corrupt('record') end
+  if #rec < 266 or rec:byte(1) ~= 1 then corrupt('record') end
   return struct.unpack(DYN, rec, 51)
 end
 
@@ -43,7 +46,7 @@ end
 local function event(body, cause)
   meta()
   local id = call('XADD', B .. 'e', 'MAXLEN', '~', 10000, string.format('%.0f-*', epoch), 'r', body, 'c', cause)
-  return epoch, id:match('%-(%d+)$') + 1
+  return epoch, id:sub(id:find('-', 1, true) + 1) + 1
 end
 
 -- remembered is how long after its end a lease is kept: as long as any answer
@@ -60,17 +63,17 @@ local function finish(kid, rec, state, at, tail, hist, events, idem)
   call('ZREM', B .. 'x', kid)
   local job = rec:sub(167, 174)
   if job == '\0\0\0\0\0\0\0\0' then
-    call('ZREM', B .. 'i', 'a' .. kid, 'o' .. rec:sub(147, 158) .. kid, 't' .. rec:sub(159, 166) .. kid)
+    call('ZREM', B .. 'i', 'o' .. rec:sub(147, 158) .. kid, 't' .. rec:sub(159, 166) .. kid)
   else
-    call('ZREM', B .. 'i', 'a' .. kid, 'o' .. rec:sub(147, 158) .. kid, 't' .. rec:sub(159, 166) .. kid, 'j' .. job .. kid)
+    call('ZREM', B .. 'i', 'o' .. rec:sub(147, 158) .. kid, 't' .. rec:sub(159, 166) .. kid, 'j' .. job .. kid)
   end
   local body = rec:sub(1, 1) .. string.char(state) .. rec:sub(3, 50) ..
     struct.pack(DYN, token, acquired, renewed, expires, ttl, renewals, at, hist, events, idem) ..
-    rec:sub(123, #rec - 36) .. struct.pack('>I4', #tail) .. tail
+    rec:sub(123, -57) .. struct.pack('>I4', #tail) .. tail
   local keep = math.ceil(remembered(hist, idem, expires, now) / 1000) + 1
   call('ZADD', B .. 'z' .. state, math.floor(now / 1000) + keep, kid .. rec:sub(19, 34))
   local e, n = event(body, '')
-  rec = body .. rec:sub(-32, -17) .. struct.pack('>I8I8', e, n)
+  rec = body .. rec:sub(-52, -37) .. struct.pack('>I8I8', e, n) .. rec:sub(-20)
   call('SET', B .. 'k:' .. kid, rec, 'PX', keep)
   return rec
 end
@@ -79,7 +82,7 @@ local load, serve
 
 -- recorded returns when the end of a lease was committed.
 local function recorded(rec)
-  if rec:byte(2) == 3 then return (struct.unpack('>I8', rec, #rec - 39)) end
+  if rec:byte(2) == 3 then return (struct.unpack('>I8', rec, #rec - 59)) end
   return (struct.unpack('>I8', rec, 95))
 end
 
@@ -88,7 +91,7 @@ end
 function load(kid)
   local rec = call('GET', B .. 'k:' .. kid)
   if not rec then return false end
-  if #rec < 246 or rec:byte(1) ~= 1 then corrupt('record') end
+  if #rec < 266 or rec:byte(1) ~= 1 then corrupt('record') end
   if rec:byte(2) == 2 and struct.unpack('>I8', rec, 75) <= now then
     local _, _, _, expires, _, _, _, hist, events, idem = dyn(rec)
     rec = finish(kid, rec, 3, expires, struct.pack('>I8', now), hist, events, idem)
@@ -102,14 +105,22 @@ end
 
 local function visible(rec, hist) return rec:byte(2) == 2 or now - recorded(rec) < hist end
 
+-- before returns the nonce of the key's lease before this one, nil if there was
+-- none.
+local function before(rec)
+  local nonce = rec:sub(-20, -5)
+  return nonce ~= NONE and nonce or nil
+end
+
 -- older returns a lease of the key that is not the latest, if it is remembered.
-local function older(kid, nonce, rec)
+local function older(nonce, rec)
   if not rec then return false end
   local found = call('GET', B .. 'l:' .. nonce)
-  local at = found and call('LPOS', B .. 'h:' .. kid, nonce)
-  if not at then return false end
+  if not found or found:sub(3, 18) ~= rec:sub(3, 18) then return false end
   local _, _, _, _, _, _, _, hist, events = dyn(rec)
-  local before = (rec:byte(2) == 2 and 1 or 2) + 2 * at
+  local between = struct.unpack('>I4', rec, #rec - 3) - struct.unpack('>I4', found, #found - 3) - 1
+  if between < 0 then return false end
+  local before = (rec:byte(2) == 2 and 1 or 2) + 2 * between
   return before < events and visible(found, hist) and found
 end
 
@@ -117,7 +128,7 @@ end
 local function find(kid, nonce)
   local rec = load(kid)
   if not rec then return false end
-  if rec:sub(19, 34) ~= nonce then return older(kid, nonce, rec) end
+  if rec:sub(19, 34) ~= nonce then return older(nonce, rec) end
   if rec:byte(2) == 2 then return rec end
   local _, _, _, _, _, _, _, hist = dyn(rec)
   return visible(rec, hist) and rec

@@ -1,4 +1,4 @@
-return conclude('\3', 4, function(rec)
-  if rec:sub(35, 50) ~= ARGV[9] then return 'owner' end
-  if dyn(rec) ~= ARGV[10] + 0 then return 'stale' end
+return conclude('\3', 4, function(rec, token)
+  if rec:sub(35, 50) ~= ARGV[7] then return 'owner' end
+  if dyn(rec) ~= token then return 'stale' end
 end)

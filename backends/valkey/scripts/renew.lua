@@ -20,7 +20,7 @@ local function renew(kid, scope, print, nonce, token)
   call('ZADD', B .. 'x', expires, kid)
   rec = rec:sub(1, 50) ..
     struct.pack(DYN, tok, acquired, now, expires, given, renewals + 1, 0, hist, events, math.max(keep, idem)) .. rec:sub(123)
-  event(rec:sub(1, -33), cause)
+  event(rec:sub(1, -53), cause)
   call('SET', B .. 'k:' .. kid, rec)
   local first = struct.pack('>I8I8I8I4', now, expires, given, renewals + 1)
   call('SET', B .. 'a:' .. scope, '\2' .. print .. '\1' .. nonce .. first, 'PX', math.ceil((keep + given) / 1000))
