@@ -31,10 +31,10 @@ func appendRetention(b []byte, keep contract.Retention) []byte {
 }
 
 // endArgs are those that release and revoke share; holder is empty for revoke.
-func endArgs(id contract.LeaseID, scope contract.Scope, mark contract.Fingerprint, c cause, keep contract.Retention, holder []byte, token contract.Token) []string {
+func (s *Store) endArgs(id contract.LeaseID, scope contract.Scope, mark contract.Fingerprint, c cause, keep contract.Retention, holder []byte, token contract.Token) []string {
 	numbers := make([]byte, 0, 28)
 	numbers = binary.BigEndian.AppendUint64(appendRetention(numbers, keep), uint64(token))
-	return []string{id.KeyID().String(), string(scope[:]), string(mark[:]), string(id[16:]), c.encode(), string(numbers), string(holder)}
+	return []string{id.KeyID().String(), string(scope[:]), string(mark[:]), string(id[16:]), c.encode(), string(numbers), string(holder), s.gateway}
 }
 
 // Release implements contract.Store.
@@ -45,7 +45,7 @@ func (s *Store) Release(ctx context.Context, r *contract.ReleaseRequest) (contra
 	}
 	defer end()
 	holder := holderTag(r.Owner, r.Instance)
-	a, err := s.exec(ctx, room, s.scripts.release, endArgs(r.LeaseID, r.Scope(), r.Fingerprint(),
+	a, err := s.exec(ctx, room, s.scripts.release, s.endArgs(r.LeaseID, r.Scope(), r.Fingerprint(),
 		cause{principal: r.Owner, requestID: r.RequestID, traceID: r.TraceID}, r.Retention, holder[:], r.Token)...)
 	if err != nil {
 		return contract.Result{}, err
@@ -60,7 +60,7 @@ func (s *Store) Revoke(ctx context.Context, r *contract.RevokeRequest) (contract
 		return contract.Result{}, err
 	}
 	defer end()
-	a, err := s.exec(ctx, room, s.scripts.revoke, endArgs(r.LeaseID, r.Scope(), r.Fingerprint(),
+	a, err := s.exec(ctx, room, s.scripts.revoke, s.endArgs(r.LeaseID, r.Scope(), r.Fingerprint(),
 		cause{r.Principal, r.RequestID, r.TraceID, r.Reason}, r.Retention, nil, 0)...)
 	if err != nil {
 		return contract.Result{}, err
@@ -70,6 +70,9 @@ func (s *Store) Revoke(ctx context.Context, r *contract.RevokeRequest) (contract
 
 // concluded is the answer of release and revoke.
 func (s *Store) concluded(r *room, a *reply, done contract.Outcome) (contract.Result, error) {
+	for i := 2; i < len(a.rest); i++ {
+		r.wake(a.text(i)) // it became the turn of a waiter here
+	}
 	switch a.code {
 	case "reused":
 		return reused(), nil

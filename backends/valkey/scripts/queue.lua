@@ -21,6 +21,9 @@
 -- function takes time.
 local Q
 local STALL = 900000
+-- self is the gateway that the script runs for, where the answer brings it its
+-- turns: those are mine.
+local self, mine
 local function queue()
   if Q then return Q end
   -- Beats of the living are over too when the server, or everybody's way to it,
@@ -80,7 +83,13 @@ local function queue()
 
   local function tell(scope, place)
     for i = 33, #place, 19 do
-      call('SPUBLISH', B .. 'w:' .. place:sub(i, i + 10), scope)
+      local gw = place:sub(i, i + 10)
+      if gw == self then
+        mine = mine or {}
+        mine[#mine + 1] = scope
+      else
+        call('SPUBLISH', B .. 'w:' .. gw, scope)
+      end
     end
   end
 
