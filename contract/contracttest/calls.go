@@ -84,17 +84,23 @@ func (e *Env) served(c *call) contract.Lease {
 	return *e.answered("waiting acquire by "+c.req.Owner, c.res, c.err, contract.OutcomeAcquired).Lease
 }
 
-// refusedAtEnd waits until the call is told that the key is held. A store whose
-// server a slow machine keeps from answering in time owes no more than that the
-// outcome is unknown; then the same request finds it out.
+// known returns what came of an acquire that waited. A store whose server a slow
+// machine keeps from answering in time owes no more than that the outcome is
+// unknown; then the same request finds it out.
+func (e *Env) known(s contract.Store, r *contract.AcquireRequest, res contract.Result, err error) (contract.Result, error) {
+	if r.Wait == 0 || contract.CodeOf(err) != contract.CodeOutcomeUnknown {
+		return res, err
+	}
+	again := *r
+	again.Wait = 0
+	return s.Acquire(e.ctx(), &again)
+}
+
+// refusedAtEnd waits until the call is told that the key is held.
 func (e *Env) refusedAtEnd(c *call) contract.Result {
 	e.Helper()
 	e.finished(c)
-	if contract.CodeOf(c.err) == contract.CodeOutcomeUnknown {
-		again := *c.req
-		again.Wait = 0
-		c.res, c.err = c.store.Acquire(e.ctx(), &again)
-	}
+	c.res, c.err = e.known(c.store, c.req, c.res, c.err)
 	return e.answered("waiting acquire by "+c.req.Owner, c.res, c.err, contract.OutcomeConflict)
 }
 

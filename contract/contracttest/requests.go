@@ -79,6 +79,7 @@ func (e *Env) newRevoke(l contract.Lease) *contract.RevokeRequest {
 func (e *Env) acquire(s contract.Store, r *contract.AcquireRequest, want contract.Outcome) contract.Result {
 	e.Helper()
 	res, err := s.Acquire(e.ctx(), r)
+	res, err = e.known(s, r, res, err)
 	return e.answered("acquire by "+r.Owner, res, err, want)
 }
 

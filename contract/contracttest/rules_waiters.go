@@ -142,12 +142,7 @@ func waitCancelledAtTurn(e *Env) {
 // asks again, which is what the answer is for.
 func (e *Env) crossed(s contract.Store, c *call) *contract.Lease {
 	e.Helper()
-	res, err := c.res, c.err
-	if contract.CodeOf(err) == contract.CodeOutcomeUnknown {
-		again := *c.req
-		again.Wait = 0
-		res, err = s.Acquire(e.ctx(), &again)
-	}
+	res, err := e.known(s, c.req, c.res, c.err)
 	switch {
 	case contract.CodeOf(err) == contract.CodeTimeout: // certainly not applied
 	case err != nil:
