@@ -38,6 +38,7 @@ func benchAcquire(b *testing.B, name, request string) *contract.AcquireRequest {
 		Namespace: "bench", RequestID: request, Owner: "owner", Instance: "owner-1", Key: key,
 		TTL: 30 * time.Second, MaxLifetime: time.Hour,
 		Retention: contract.Retention{Idempotency: 10 * time.Minute, History: 24 * time.Hour, HistoryPerKey: 64},
+		Limits:    contract.Limits{WaitersPerKey: 10_000}, // as a gateway has it by default
 	}
 }
 

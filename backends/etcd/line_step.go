@@ -161,7 +161,8 @@ func (t *turn) seat(lo *local) {
 	t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(t.l.s.names.answer(lo.a.scope)), "=", 0),
 		t.l.s.placeless(t.st, lo.a.scope))
 	t.seated = append(t.seated, lo.sp)
-	t.limited = t.limited || lo.a.req.Limits.WaitersPerKey > 0
+	limit := lo.a.req.Limits.WaitersPerKey
+	t.limited = t.limited || limit > 0 && len(t.q.places) > limit-farFromFull
 }
 
 // see notes what was read.

@@ -28,6 +28,10 @@ const (
 	mixStep    = 20
 	skipStep   = 80 // are dropped because their turn has passed; those left over are later
 	settleStep = 12 // are dropped or marked because nobody is there
+	// farFromFull is how many more places a queue must have room for if those that
+	// come meanwhile are not to matter: what a line knows is half a second old at
+	// most, in which etcd does not store as many.
+	farFromFull = 5000
 )
 
 // queue has the places of a key, first come first: in the order of the revisions
