@@ -56,7 +56,7 @@ func (v *logVFS) Create(dir, name string, size uint64) (types.WritableFile, erro
 		err = errors.Join(os.Chmod(filepath.Join(dir, name), fileMode), file.Sync())
 		if err == nil {
 			v.remember(file)
-			return file, nil
+			return newLogFile(file, int64(size)), nil
 		}
 		err = errors.Join(err, file.Close())
 	}
@@ -72,11 +72,12 @@ func (v *logVFS) OpenWriter(dir, name string) (types.WritableFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(file.Sync(), v.syncDir(dir)); err != nil {
+	info, err := os.Stat(filepath.Join(dir, name))
+	if err := errors.Join(err, file.Sync(), v.syncDir(dir)); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	v.remember(file)
-	return file, nil
+	return newLogFile(file, info.Size()), nil
 }
 
 // OpenReader opens a file to read it.

@@ -25,12 +25,6 @@ const (
 	// into memory, and half a million entries were half a gigabyte of it.
 	maxEntries = 131072
 
-	// costShare: a snapshot writes the whole state, so the more records there are
-	// the more commands it has to be worth. With a half, a command pays for at
-	// most two records written; with a quarter, snapshots took 9 % of the processor
-	// time under load. More would make the log, and the restart that replays it,
-	// longer.
-	costShare = 2
 	// minTrailing is how many entries at least stay in the log below a snapshot,
 	// for followers that are a little behind.
 	minTrailing = 128
@@ -40,9 +34,9 @@ const (
 type SnapshotConfig struct {
 	// Entries is how many entries make a snapshot due; 0 means 8,192. If the FSM
 	// has a method SnapshotCost() int, which tells how many records its state has
-	// and may be called at any time from any goroutine, then half of that
-	// when it is more, up to 131,072. Afterwards this many entries, and at least 128, are kept
-	// below the snapshot.
+	// and may be called at any time from any goroutine, then as many as there are
+	// records when that is more, up to 131,072. Afterwards this many entries, and
+	// at least 128, are kept below the snapshot.
 	Entries int
 	// Interval is after how long a snapshot is due if anything was applied; 0
 	// means 2 minutes.
@@ -133,7 +127,11 @@ func (s *snapshotter) due(now time.Time) bool {
 }
 
 func (s *snapshotter) threshold() uint64 {
-	return uint64(max(s.cfg.Entries, min(s.cost()/costShare, maxEntries)))
+	// A snapshot writes the whole state, so the more records there are the more
+	// commands it has to be worth: one each. With four records a command,
+	// snapshots took 9 % of the processor time under load. Fewer would make the
+	// log, and the restart that replays it, longer.
+	return uint64(max(s.cfg.Entries, min(s.cost(), maxEntries)))
 }
 
 func (s *snapshotter) snapshot() error {
