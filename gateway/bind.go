@@ -103,6 +103,7 @@ func (x *exchange) readBody(b []byte, limit int) ([]byte, error) {
 		// Reading makes net/http write "100 Continue", for which the deadline of
 		// the connection's last reply may be over.
 		_ = control.SetWriteDeadline(deadline)
+		x.connection().limited = time.Time{} // that one is not for the reply
 	}
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	for {

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// writeTimeout bounds the writing of one reply. There is no timeout on the
+	// writeTimeout bounds the writing of one reply: it may take at least half of
+	// this and at most all of it. There is no timeout on the
 	// whole connection: it would cut the waits.
 	writeTimeout = 30 * time.Second
 	// maxReply is how large a buffer may be to be kept for the next reply.
@@ -74,8 +75,40 @@ func (x *exchange) send(status int, contentType []string, body []byte) {
 }
 
 func (x *exchange) limitWrite() {
+	now := time.Now()
+	if !x.connection().limitDue(now) {
+		return
+	}
 	// An error says that the writer, as a test's, has no connection below it.
-	_ = http.NewResponseController(x.c.Writer).SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = http.NewResponseController(x.c.Writer).SetWriteDeadline(now.Add(writeTimeout))
+}
+
+// connection is what is known of a connection from one request to the next. In
+// HTTP/1 they come one after the other; in HTTP/2 each has deadlines of its own.
+type connection struct {
+	limited time.Time // when the write deadline was set last
+}
+
+type connectionKey struct{}
+
+// connection returns what is known of the connection: nothing, where requests
+// share it or there is none.
+func (x *exchange) connection() *connection {
+	if c, ok := x.r.Context().Value(connectionKey{}).(*connection); ok && x.r.ProtoMajor == 1 {
+		return c
+	}
+	return new(connection)
+}
+
+// limitDue tells whether the deadline for writing has to be set anew. It stands
+// until it is, and to move it costs more than all else that a reply's header
+// does, so a busy connection's is left alone while more than half of it is to come.
+func (c *connection) limitDue(now time.Time) bool {
+	if now.Sub(c.limited) < writeTimeout/2 {
+		return false
+	}
+	c.limited = now
+	return true
 }
 
 // fail answers with the problem that err is.

@@ -69,7 +69,10 @@ func (g *Gateway) Listen(ctx context.Context, o ServerOptions) (*Server, error) 
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 			Protocols:         protocols,
-			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+			ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+				return context.WithValue(ctx, connectionKey{}, new(connection))
+			},
+			ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 		},
 	}, nil
 }

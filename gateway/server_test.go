@@ -171,7 +171,10 @@ func TestServer_keepAlive(t *testing.T) {
 func TestServer_deadlines(t *testing.T) {
 	r := newRig(t)
 	w := &deadlineWriter{header: http.Header{}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/namespaces/default/resolve", strings.NewReader(`{`+someKey+`}`))
+	// A connection that had a reply just now: the deadline for 100 Continue, which
+	// comes after that, is shorter than the reply's.
+	ctx := context.WithValue(t.Context(), connectionKey{}, &connection{limited: time.Now()})
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "/v1/namespaces/default/resolve", strings.NewReader(`{`+someKey+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,4 +203,26 @@ func (w *deadlineWriter) SetReadDeadline(t time.Time) error { w.reads = append(w
 func (w *deadlineWriter) SetWriteDeadline(t time.Time) error {
 	w.writes = append(w.writes, t)
 	return nil
+}
+
+// TestConnection_limitDue: a busy connection's deadline is set anew before half of
+// it is over, and not with each reply.
+func TestConnection_limitDue(t *testing.T) {
+	var c connection
+	start := time.Now()
+	for _, tt := range []struct {
+		after time.Duration
+		want  bool
+	}{
+		{0, true},
+		{time.Second, false},
+		{writeTimeout/2 - 1, false},
+		{writeTimeout / 2, true},
+		{writeTimeout/2 + time.Second, false},
+		{time.Hour, true},
+	} {
+		if got := c.limitDue(start.Add(tt.after)); got != tt.want {
+			t.Errorf("due %v after the first reply: %v, want %v", tt.after, got, tt.want)
+		}
+	}
 }
