@@ -140,7 +140,7 @@ func (st *step) end(ks *keyState, e ending, keepAnswer int64) *lease {
 // to it any more, see retire: most are hidden by then, and never get a second
 // entry on the agenda.
 func (st *step) remember(ks *keyState, over *lease) {
-	row := endedLease{lease: over, drop: over.answersUntil}
+	row := newEnded(over, over.answersUntil)
 	st.ended.Set(row)
 	st.endedDrops.Set(due[*grant]{at: row.drop, what: over.grant})
 	if ks.visible == 0 {
@@ -170,10 +170,9 @@ func (st *step) retire(row endedLease) {
 // findOldest makes oldest the first visible row from token on.
 func (st *step) findOldest(ks *keyState, token uint64) {
 	ks.oldest = 0
-	pivot := endedLease{lease: &lease{grant: &grant{ident: ks.ident, token: token}}}
-	st.ended.Ascend(pivot, func(e endedLease) bool {
-		if e.compare(ks.ident) == 0 {
-			ks.oldest = e.token
+	st.ended.Ascend(endedAt(ks.ident, token), func(e endedLease) bool {
+		if e.place.of.compare(ks.ident) == 0 {
+			ks.oldest = e.place.token
 		}
 		return false
 	})

@@ -36,7 +36,7 @@ func (st *step) sweep(c *sweepCmd) any {
 		horizon = min(horizon, d.at-1)
 	}
 	eachDue(st.endedDrops, horizon, c.Max, func(g *grant) {
-		if row, ok := st.ended.Get(endedLease{lease: &lease{grant: g}}); ok {
+		if row, ok := st.ended.Get(endedAt(g.ident, g.token)); ok {
 			st.retire(row)
 		}
 	})

@@ -1,8 +1,10 @@
 package raftkv
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"sync"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -190,12 +192,15 @@ type floorCmd struct {
 // codec is the one CBOR configuration for commands and snapshots: canonical
 // when written, and strict when read, so that bytes decode in one way only.
 type codec struct {
-	enc cbor.EncMode
+	enc cbor.UserBufferEncMode
 	dec cbor.DecMode
+	// buffers are where entries grow. The log keeps an entry, so it gets a copy of
+	// just its size.
+	buffers *sync.Pool
 }
 
 func newCodec() codec {
-	enc, err := cbor.EncOptions{Sort: cbor.SortCanonical, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden}.EncMode()
+	enc, err := cbor.EncOptions{Sort: cbor.SortCanonical, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden}.UserBufferEncMode()
 	if err != nil {
 		panic(err) // the options are constants
 	}
@@ -207,20 +212,22 @@ func newCodec() codec {
 	if err != nil {
 		panic(err)
 	}
-	return codec{enc: enc, dec: dec}
+	return codec{enc: enc, dec: dec, buffers: &sync.Pool{New: func() any { return new(bytes.Buffer) }}}
 }
 
 // encode returns the log entry for body.
 func (c codec) encode(h header, body any) ([]byte, error) {
-	b, err := c.enc.Marshal(body)
-	if err != nil {
+	buf := c.buffers.Get().(*bytes.Buffer) //nolint:errcheck,forcetypeassert // nothing else is put there
+	defer c.buffers.Put(buf)
+	buf.Reset()
+	head := append(buf.AvailableBuffer(), commandVersion, byte(h.kind))
+	head = binary.BigEndian.AppendUint64(head, h.term)
+	head = binary.BigEndian.AppendUint64(head, uint64(h.now))
+	buf.Write(head)
+	if err := c.enc.MarshalToBuffer(body, buf); err != nil {
 		return nil, err
 	}
-	out := make([]byte, headerLen, headerLen+len(b))
-	out[0], out[1] = commandVersion, byte(h.kind)
-	binary.BigEndian.PutUint64(out[2:], h.term)
-	binary.BigEndian.PutUint64(out[10:], uint64(h.now))
-	return append(out, b...), nil
+	return bytes.Clone(buf.Bytes()), nil
 }
 
 // decode returns the header and body of a log entry.

@@ -136,7 +136,7 @@ func (q *query) scan(s *state, f func(*lease) bool) {
 	}
 	switch {
 	case q.state != contract.StateActive:
-		s.ended.Ascend(endedLease{lease: &lease{grant: &grant{ident: from, token: token}}}, func(e endedLease) bool {
+		s.ended.Ascend(endedAt(from, token), func(e endedLease) bool {
 			if e.ns == q.Namespace && !s.visible(e.lease) {
 				return look(nil)
 			}

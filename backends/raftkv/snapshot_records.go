@@ -168,7 +168,7 @@ func (r *endedRecord) ended(id *ident, texts *interner) (endedLease, error) {
 		state: contract.State(r.State), at: pos{index: r.Index, n: r.N}, when: r.When, wall: r.Wall,
 		late: r.Late, by: r.By, reason: r.Reason, requestID: r.RequestID, traceID: r.TraceID,
 	}
-	return endedLease{lease: l, drop: r.Drop}, nil
+	return newEnded(l, r.Drop), nil
 }
 
 func answerRecordOf(a answer) answerRecord {
@@ -195,7 +195,7 @@ func writeKey(enc *cbor.Encoder, s *state, ks *keyState) error {
 	}
 	eachEnded := func(f func(endedLease) error) error {
 		var err error
-		s.ended.Ascend(endedLease{lease: &lease{grant: &grant{ident: ks.ident}}}, func(e endedLease) bool {
+		s.ended.Ascend(endedAt(ks.ident, 0), func(e endedLease) bool {
 			if e.compare(ks.ident) != 0 {
 				return false
 			}

@@ -128,12 +128,6 @@ type keyState struct {
 // shows tells whether the key's history shows the ended lease with the token.
 func (ks *keyState) shows(token uint64) bool { return ks.visible > 0 && token >= ks.oldest }
 
-// endedLease is a row of the history tree.
-type endedLease struct {
-	*lease
-	drop int64 // when the row is looked at: it may go, or stays for the history
-}
-
 // answer is what a request id replays.
 type answer struct {
 	scope contract.Scope
@@ -245,7 +239,7 @@ func newState() *state {
 			}
 			return a.compare(b.ident)
 		}),
-		ended:       newTree(func(a, b endedLease) int { return compareGrant(a.grant, b.grant) }),
+		ended:       newTree(compareEnded),
 		answers:     newTree(func(a, b answer) int { return compareScope(a.scope, b.scope) }),
 		queue:       newTree(compareWaiter),
 		absent:      newTree(compareWaiter),
@@ -342,23 +336,6 @@ func (s *state) putKey(ks *keyState) {
 	s.keys.Set(ks)
 }
 
-// hasEnded tells whether an ended lease of the key is kept, if only for an
-// answer that refers to it.
-func (s *state) hasEnded(id *ident) bool {
-	found := false
-	s.ended.Ascend(endedLease{lease: &lease{grant: &grant{ident: id}}}, func(e endedLease) bool {
-		found = e.compare(id) == 0
-		return false
-	})
-	return found
-}
-
-// endedByToken returns the ended lease of the key with the token.
-func (s *state) endedByToken(id *ident, token uint64) *lease {
-	e, _ := s.ended.Get(endedLease{lease: &lease{grant: &grant{ident: id, token: token}}})
-	return e.lease
-}
-
 // find returns the lease with the id, active or ended and remembered. token is
 // a hint that finds an ended one without a search; 0 is none.
 func (s *state) find(id *ident, leaseID contract.LeaseID, token uint64) *lease {
@@ -382,18 +359,4 @@ func (s *state) find(id *ident, leaseID contract.LeaseID, token uint64) *lease {
 		return found == nil
 	})
 	return found
-}
-
-// eachVisible calls f with the ended leases in the key's history, newest first,
-// until f returns false.
-func (s *state) eachVisible(ks *keyState, f func(*lease) bool) {
-	left := ks.visible
-	pivot := endedLease{lease: &lease{grant: &grant{ident: ks.ident, token: uint64(contract.MaxToken) + 1}}}
-	s.ended.Descend(pivot, func(e endedLease) bool {
-		if left == 0 || e.compare(ks.ident) != 0 {
-			return false
-		}
-		left--
-		return f(e.lease)
-	})
 }
