@@ -3,8 +3,11 @@ package etcd
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"leased/contract"
 )
@@ -92,11 +95,11 @@ func errorOf(ctx context.Context, err error, maybe bool) error {
 		return e
 	}
 	switch {
-	case maybe && ctx.Err() != nil:
+	case maybe && isOver(ctx, err):
 		return contract.Lost(ctx)
 	case maybe:
 		return contract.Errorf(contract.CodeOutcomeUnknown, err, "etcd did not answer; repeat it with the same request id")
-	case ctx.Err() != nil:
+	case isOver(ctx, err):
 		return contract.Errorf(contract.CodeTimeout, err, "the deadline passed before etcd answered; nothing was applied")
 	}
 	return refusal(err)
@@ -106,10 +109,24 @@ func errorOf(ctx context.Context, err error, maybe bool) error {
 // while etcd had any part of it leaves the outcome open, as it does on every
 // other store.
 func writeError(ctx context.Context, err error, maybe bool) error {
-	if f, ok := errors.AsType[*failure](err); ok && f.sent && !f.refused && ctx.Err() != nil {
+	if f, ok := errors.AsType[*failure](err); ok && f.sent && !f.refused && isOver(ctx, err) {
 		maybe = true
 	}
 	return errorOf(ctx, err, maybe)
+}
+
+// overSlack is by how much etcd may be before the caller with a deadline that
+// both of them keep.
+const overSlack = 50 * time.Millisecond
+
+// isOver tells that the call failed because its time is over: also if etcd, which
+// is told the deadline, said so a moment before.
+func isOver(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	deadline, ok := ctx.Deadline()
+	return ok && status.Code(err) == codes.DeadlineExceeded && time.Until(deadline) < overSlack
 }
 
 // refusal is errorOf for what certainly was not applied.

@@ -24,8 +24,8 @@ const (
 	// time-out of a request.
 	doubtFor = 10 * time.Second
 	// leaveTimeout bounds how long a call whose wait is over waits to learn what
-	// came of it. It is less than contract.AnswerSlack.
-	leaveTimeout = contract.AnswerSlack * 3 / 4
+	// came of it. The other half is for a machine that has other work.
+	leaveTimeout = contract.AnswerSlack / 2
 )
 
 // line is where calls of this store wait for one key. However many they are, one
