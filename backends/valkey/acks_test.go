@@ -26,11 +26,11 @@ func TestReplicaAcks_trouble(t *testing.T) {
 	r := b.acquireOf("copied")
 	first := make(chan error, 1)
 	go func() {
-		_, err := b.store.Acquire(b.within(5*time.Second), r)
+		_, err := b.store.Acquire(b.within(proc.Patience), r)
 		first <- err
 	}()
 	b.eventually("the first copy was granted", func() bool { return b.health().ActiveLeases == 2 })
-	res, err := b.store.Acquire(b.within(5*time.Second), r)
+	res, err := b.store.Acquire(b.within(proc.Patience), r)
 	if err == nil && res.Outcome == contract.OutcomeAcquired {
 		t.Errorf("a copy was told of a grant that no replica confirmed")
 	}
@@ -40,7 +40,7 @@ func TestReplicaAcks_trouble(t *testing.T) {
 
 	// Refusals wait for nobody.
 	began := time.Now()
-	res, err = b.store.Acquire(b.within(5*time.Second), b.acquireOf("held"))
+	res, err = b.store.Acquire(b.within(proc.Patience), b.acquireOf("held"))
 	if err != nil || res.Outcome != contract.OutcomeConflict || time.Since(began) > 700*time.Millisecond {
 		t.Errorf("conflict: got %v, error %v after %v", res.Outcome, err, time.Since(began))
 	}
@@ -68,7 +68,7 @@ func TestReplicaAcks_trouble(t *testing.T) {
 
 	replica.Resume()
 	b.eventually("a copy of a confirmed grant is told of it", func() bool {
-		res, err := b.store.Acquire(b.within(2*time.Second), r)
+		res, err := b.store.Acquire(b.within(proc.Patience), r)
 		return err == nil && res.Outcome == contract.OutcomeAcquired && res.Lease.Token > held.Token && res.Replayed
 	})
 }

@@ -56,11 +56,11 @@ func TestFailOver_waiter(t *testing.T) {
 		t.Errorf("the waiter elsewhere got %v, error %v", s.res.Outcome, s.err)
 	default:
 	}
-	res, err := b.store.GetKey(b.within(time.Second), &contract.GetKeyRequest{Namespace: "bench", KeyID: b.acquireOf("known-0").Key.ID()})
+	res, err := b.store.GetKey(b.within(proc.Patience), &contract.GetKeyRequest{Namespace: "bench", KeyID: b.acquireOf("known-0").Key.ID()})
 	if err != nil || res.Lease == nil {
 		t.Fatalf("the key that is held still: %v", err)
 	}
-	if _, err := b.store.Release(b.within(time.Second), releaseOf(res.Lease, b.ids.Add(1))); err != nil {
+	if _, err := b.store.Release(b.within(proc.Patience), releaseOf(res.Lease, b.ids.Add(1))); err != nil {
 		t.Fatal(err)
 	}
 	if s := <-other; s.res.Outcome != contract.OutcomeAcquired {
@@ -74,14 +74,14 @@ func TestFailOver_stream(t *testing.T) {
 	t.Parallel()
 	primary, replica, b := pair(t)
 	replica.Do(t, "REPLICAOF", "127.0.0.1", "1")
-	stream, err := b.store.Watch(b.within(time.Second), &contract.WatchRequest{Namespace: "bench"})
+	stream, err := b.store.Watch(b.within(proc.Patience), &contract.WatchRequest{Namespace: "bench"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Close()
 	for i := range 3 { // the replica does not know of these
 		b.grant(fmt.Sprint("lost-", i))
-		if ev, err := stream.Next(b.within(5 * time.Second)); err != nil || ev.Kind != contract.EventAcquired {
+		if ev, err := stream.Next(b.within(proc.Patience)); err != nil || ev.Kind != contract.EventAcquired {
 			t.Fatalf("an event before: got %v, error %v", ev.Kind, err)
 		}
 	}
@@ -97,7 +97,7 @@ func TestFailOver_stream(t *testing.T) {
 	direct.grant("last")
 	gap := false
 	for {
-		ev, err := stream.Next(b.within(5 * time.Second))
+		ev, err := stream.Next(b.within(proc.Patience))
 		if err != nil && contract.CodeOf(err) == contract.CodeUnavailable {
 			continue // the connection broke
 		}
@@ -120,7 +120,7 @@ func TestFailOver_floor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	above := contract.Token(time.Now().Add(24 * time.Hour).UnixMicro())
-	if err := b.store.RaiseFloor(b.within(time.Second), &contract.RaiseFloorRequest{Namespace: "bench", Above: above}); err != nil {
+	if err := b.store.RaiseFloor(b.within(proc.Patience), &contract.RaiseFloorRequest{Namespace: "bench", Above: above}); err != nil {
 		t.Fatal(err)
 	}
 	held := b.grant("key")

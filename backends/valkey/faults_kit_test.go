@@ -16,7 +16,7 @@ import (
 
 // stall is what a shared machine may take from a test at any time: a promised
 // bound is missed only beyond it.
-const stall = 300 * time.Millisecond
+const stall = time.Second
 
 // recoverWithin is how soon after a server's return calls must be served.
 const recoverWithin = 2 * time.Second
@@ -61,7 +61,7 @@ func (b *bench) within(d time.Duration) context.Context {
 // grant acquires a key that must be free.
 func (b *bench) grant(key string) *contract.Lease {
 	b.Helper()
-	res, err := b.store.Acquire(b.within(5*time.Second), b.acquireOf(key))
+	res, err := b.store.Acquire(b.within(proc.Patience), b.acquireOf(key))
 	if err != nil || res.Outcome != contract.OutcomeAcquired {
 		b.Fatalf("acquire %s: got %v, error %v, want acquired", key, res.Outcome, err)
 	}
@@ -179,7 +179,7 @@ func (b *bench) expect(situation string, cs calls, limit time.Duration, want ...
 
 func (b *bench) health() contract.Health {
 	b.Helper()
-	h, err := b.store.Health(b.within(2*time.Second), &contract.HealthRequest{Namespace: "bench"})
+	h, err := b.store.Health(b.within(proc.Patience), &contract.HealthRequest{Namespace: "bench"})
 	if err != nil {
 		b.Fatalf("health: %v", err)
 	}

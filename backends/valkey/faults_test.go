@@ -21,7 +21,7 @@ func TestFaults_ServerDown(t *testing.T) {
 	b.server.Kill()
 	refused := 0 // in a row: there are several connections, each of which has to notice
 	b.eventually("the connections are known to be gone", func() bool {
-		err := b.reads(held)["get"](b.within(time.Second))
+		err := b.reads(held)["get"](b.within(proc.Patience))
 		if err != nil && strings.Contains(err.Error(), "connection refused") {
 			refused++
 		} else {
@@ -29,14 +29,14 @@ func TestFaults_ServerDown(t *testing.T) {
 		}
 		return refused == 30
 	})
-	b.expect("server down", b.mutations(held), time.Second, contract.CodeUnavailable)
-	b.expect("server down", b.reads(held), time.Second, contract.CodeUnavailable)
+	b.expect("server down", b.mutations(held), proc.Patience, contract.CodeUnavailable)
+	b.expect("server down", b.reads(held), proc.Patience, contract.CodeUnavailable)
 	if h := b.health(); h.Ready || h.Detail == "" {
 		t.Errorf("health of a store whose server is down: %+v", h)
 	}
 	b.server.Start(t)
 	b.serves()
-	b.expect("server back", b.reads(held), 2*time.Second, 0)
+	b.expect("server back", b.reads(held), proc.Patience, 0)
 }
 
 func TestFaults_NeverUp(t *testing.T) {
@@ -44,7 +44,7 @@ func TestFaults_NeverUp(t *testing.T) {
 	v := proc.StartValkey(t)
 	v.Kill()
 	b := on(t, v, valkey.Config{Addresses: []string{v.Addr}})
-	_, err := b.store.Acquire(b.within(time.Second), b.acquireOf("key"))
+	_, err := b.store.Acquire(b.within(proc.Patience), b.acquireOf("key"))
 	if contract.CodeOf(err) != contract.CodeUnavailable {
 		t.Errorf("acquire before there was a server: got %v, want unavailable", err)
 	}
@@ -69,7 +69,7 @@ func TestFaults_Paused(t *testing.T) {
 	b.expect("paused", mutations, limit, contract.CodeOutcomeUnknown)
 	b.server.Resume()
 	b.serves()
-	res, err := b.store.Acquire(b.within(5*time.Second), retry)
+	res, err := b.store.Acquire(b.within(proc.Patience), retry)
 	if err != nil || res.Outcome != contract.OutcomeAcquired {
 		t.Errorf("the same request id after the pause: got %v, error %v, want acquired", res.Outcome, err)
 	}
@@ -151,15 +151,15 @@ func TestFaults_OutOfMemory(t *testing.T) {
 	b := newBench(t)
 	held, other := b.grant("held"), b.grant("other")
 	b.server.Do(t, "CONFIG", "SET", "maxmemory", "1mb")
-	b.expect("out of memory", calls{"acquire": b.mutations(held)["acquire"]}, time.Second, contract.CodeUnavailable)
+	b.expect("out of memory", calls{"acquire": b.mutations(held)["acquire"]}, proc.Patience, contract.CodeUnavailable)
 	if h := b.health(); h.Ready {
 		t.Errorf("health of a store that can grant nothing: ready")
 	}
 	for _, op := range []string{"renew", "release"} {
-		b.expect("out of memory", calls{op: b.mutations(held)[op]}, time.Second, 0)
+		b.expect("out of memory", calls{op: b.mutations(held)[op]}, proc.Patience, 0)
 	}
-	b.expect("out of memory", calls{"revoke": b.mutations(other)["revoke"]}, time.Second, 0)
-	b.expect("out of memory", b.reads(held), time.Second, 0)
+	b.expect("out of memory", calls{"revoke": b.mutations(other)["revoke"]}, proc.Patience, 0)
+	b.expect("out of memory", b.reads(held), proc.Patience, 0)
 	b.server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	b.serves()
 }
@@ -191,10 +191,10 @@ func TestFaults_Refusals(t *testing.T) {
 			if name == "no permission within scripts" {
 				// A script that was on its way may have been stopped anywhere.
 				b.eventually("it is noticed", func() bool {
-					return contract.CodeOf(b.mutations(held)["floor"](b.within(time.Second))) == contract.CodeUnavailable
+					return contract.CodeOf(b.mutations(held)["floor"](b.within(proc.Patience))) == contract.CodeUnavailable
 				})
 			}
-			b.expect(name, b.mutations(held), time.Second, contract.CodeUnavailable)
+			b.expect(name, b.mutations(held), proc.Patience, contract.CodeUnavailable)
 			if h := b.health(); h.Ready {
 				t.Errorf("health: ready")
 			}
@@ -216,7 +216,7 @@ func TestFaults_CannotPersist(t *testing.T) {
 	b.server.Eventually(t, "the snapshot failed", func(s string) bool {
 		return strings.Contains(s, "rdb_last_bgsave_status:err")
 	}, "INFO", "persistence")
-	b.expect("cannot persist", b.mutations(held), time.Second, contract.CodeUnavailable)
+	b.expect("cannot persist", b.mutations(held), proc.Patience, contract.CodeUnavailable)
 	if h := b.health(); h.Ready {
 		t.Errorf("health: ready")
 	}
@@ -230,10 +230,10 @@ func TestFaults_Busy(t *testing.T) {
 	held := b.grant("held")
 	go func() { b.server.Try("EVAL", "while true do end", "0") }()
 	b.eventually("the server is busy", func() bool {
-		err := b.reads(held)["get"](b.within(time.Second))
+		err := b.reads(held)["get"](b.within(proc.Patience))
 		return err != nil && strings.Contains(err.Error(), "BUSY")
 	})
-	b.expect("busy", b.mutations(held), time.Second, contract.CodeUnavailable)
+	b.expect("busy", b.mutations(held), proc.Patience, contract.CodeUnavailable)
 	b.server.Do(t, "SCRIPT", "KILL")
 	b.serves()
 }
@@ -243,7 +243,7 @@ func TestFaults_WrongCredentials(t *testing.T) {
 	v := proc.StartValkey(t, "requirepass", "right")
 	for _, password := range []string{"", "wrong"} {
 		b := on(t, v, valkey.Config{Addresses: []string{v.Addr}, Password: password})
-		_, err := b.store.Acquire(b.within(time.Second), b.acquireOf("key"))
+		_, err := b.store.Acquire(b.within(proc.Patience), b.acquireOf("key"))
 		if contract.CodeOf(err) != contract.CodeUnavailable {
 			t.Errorf("acquire with password %q: got %v, want unavailable", password, err)
 		}
@@ -280,9 +280,9 @@ func TestFaults_ForeignHand(t *testing.T) {
 			b.server.Do(t, args...)
 			reads := b.reads(held)
 			for _, read := range []string{"check", "get key"} {
-				b.expect(name, calls{read: reads[read]}, time.Second, contract.CodeInternal)
+				b.expect(name, calls{read: reads[read]}, proc.Patience, contract.CodeInternal)
 			}
-			_, err := b.store.Acquire(b.within(time.Second), b.acquireOf("held"))
+			_, err := b.store.Acquire(b.within(proc.Patience), b.acquireOf("held"))
 			if contract.CodeOf(err) != contract.CodeInternal {
 				t.Errorf("acquire over it: got %v, want internal", err)
 			}
@@ -298,7 +298,7 @@ func TestFaults_EvictionPolicy(t *testing.T) {
 		_, err := b.store.Acquire(ctx, b.acquireOf("key"))
 		return err
 	}}
-	b.expect("volatile-lru", acquire, time.Second, contract.CodeUnavailable)
+	b.expect("volatile-lru", acquire, proc.Patience, contract.CodeUnavailable)
 	if h := b.health(); h.Ready || !strings.Contains(h.Detail, "volatile-lru") {
 		t.Errorf("health with volatile-lru: %+v", h)
 	}
@@ -311,6 +311,6 @@ func TestFaults_EvictionPolicy(t *testing.T) {
 	b.server.Try("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
 	b.server.Do(t, admin...)
 	b.eventually("the wrong policy is noticed", func() bool { return !b.health().Ready })
-	b.expect("allkeys-lru", acquire, time.Second, contract.CodeUnavailable)
-	b.expect("allkeys-lru", calls{"release": b.mutations(held)["release"]}, time.Second, 0)
+	b.expect("allkeys-lru", acquire, proc.Patience, contract.CodeUnavailable)
+	b.expect("allkeys-lru", calls{"release": b.mutations(held)["release"]}, proc.Patience, 0)
 }

@@ -100,11 +100,11 @@ func TestQueue_refusalUnheard(t *testing.T) {
 	b.eventually("it waits", func() bool { return b.health().Waiters == 1 })
 	own := b.acquireOf("own")
 	own.Owner = "busy"
-	if res, err := b.store.Acquire(b.within(time.Second), own); err != nil || res.Outcome != contract.OutcomeAcquired {
+	if res, err := b.store.Acquire(b.within(proc.Patience), own); err != nil || res.Outcome != contract.OutcomeAcquired {
 		t.Fatalf("acquire: %v, %v", res.Outcome, err)
 	}
 	b.server.Do(t, "CLIENT", "KILL", "TYPE", "pubsub")
-	if _, err := b.store.Release(b.within(time.Second), releaseOf(held, b.ids.Add(1))); err != nil {
+	if _, err := b.store.Release(b.within(proc.Patience), releaseOf(held, b.ids.Add(1))); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -158,7 +158,7 @@ func TestQueue_full(t *testing.T) { // alone: it is much work for the machine
 	for owner, kept := range map[string]bool{"first-away": false, "second-away": true} {
 		r := acquireOf("key", 0)
 		r.RequestID, r.Owner, r.Limits.WaitersPerKey = owner, owner, limit
-		res, err := b.store.Acquire(b.within(time.Second), r)
+		res, err := b.store.Acquire(b.within(proc.Patience), r)
 		if err != nil || (res.Queue.Position > 0) != kept {
 			t.Errorf("%s: position %d, error %v, want a place %v", owner, res.Queue.Position, err, kept)
 		}
@@ -190,7 +190,7 @@ func TestQueue_awayAreForgotten(t *testing.T) { // alone: it is much work for th
 	brief := func() {
 		r := b.acquireOf("key")
 		r.Wait, r.Retention.Idempotency = time.Millisecond, time.Second
-		_, _ = b.store.Acquire(b.within(5*time.Second), r)
+		_, _ = b.store.Acquire(b.within(proc.Patience), r)
 	}
 	brief() // before the one who stays
 	go func() {

@@ -17,7 +17,7 @@ import (
 // refused, and the key's next token to be higher.
 func (b *bench) refusedAfter(what string, held *contract.Lease) {
 	b.Helper()
-	res, err := b.store.Renew(b.within(2*time.Second), b.renewOf(held))
+	res, err := b.store.Renew(b.within(proc.Patience), b.renewOf(held))
 	if err != nil || res.Outcome != contract.OutcomeNotFound {
 		b.Errorf("%s: renewal by the old holder: got %v, error %v, want not_found", what, res.Outcome, err)
 	}
@@ -31,9 +31,9 @@ func TestRecovery_ScriptFlush(t *testing.T) {
 	b := newBench(t)
 	held := b.grant("held")
 	b.server.Do(t, "SCRIPT", "FLUSH", "SYNC")
-	b.expect("after SCRIPT FLUSH", b.reads(held), time.Second, 0)
+	b.expect("after SCRIPT FLUSH", b.reads(held), proc.Patience, 0)
 	b.server.Do(t, "SCRIPT", "FLUSH", "SYNC")
-	b.expect("after SCRIPT FLUSH", calls{"renew": b.mutations(held)["renew"]}, time.Second, 0)
+	b.expect("after SCRIPT FLUSH", calls{"renew": b.mutations(held)["renew"]}, proc.Patience, 0)
 	b.grant("other")
 }
 
@@ -41,14 +41,14 @@ func TestRecovery_FlushAll(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	held := b.grant("held")
-	stream, err := b.store.Watch(b.within(time.Second), &contract.WatchRequest{Namespace: "bench"})
+	stream, err := b.store.Watch(b.within(proc.Patience), &contract.WatchRequest{Namespace: "bench"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Close()
 	b.server.Do(t, "FLUSHALL")
 	b.refusedAfter("FLUSHALL", held)
-	ev, err := stream.Next(b.within(10 * time.Second))
+	ev, err := stream.Next(b.within(proc.Patience))
 	if err != nil || ev.Kind != contract.EventGap {
 		t.Errorf("the stream after FLUSHALL: got %v, error %v, want a gap", ev.Kind, err)
 	}
@@ -72,7 +72,7 @@ func TestRecovery_OlderSnapshot(t *testing.T) {
 	var last *contract.Lease
 	for range 3 {
 		last = b.grant("after")
-		if _, err := b.store.Release(b.within(time.Second), releaseOf(last, b.ids.Add(1))); err != nil {
+		if _, err := b.store.Release(b.within(proc.Patience), releaseOf(last, b.ids.Add(1))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestRecovery_OlderSnapshot(t *testing.T) {
 	b.server.Start(t)
 	b.serves()
 	b.refusedAfter("an older snapshot", last)
-	b.expect("an older snapshot", calls{"renew": b.mutations(before)["renew"]}, time.Second, 0)
+	b.expect("an older snapshot", calls{"renew": b.mutations(before)["renew"]}, proc.Patience, 0)
 }
 
 func TestRecovery_LaggingReplica(t *testing.T) {
@@ -96,7 +96,7 @@ func TestRecovery_LaggingReplica(t *testing.T) {
 	primary.Kill()
 	b.serves()
 	b.refusedAfter("the promotion of a lagging replica", lost)
-	b.expect("after the promotion", calls{"renew": b.mutations(first)["renew"]}, time.Second, 0)
+	b.expect("after the promotion", calls{"renew": b.mutations(first)["renew"]}, proc.Patience, 0)
 }
 
 func TestRecovery_Demotion(t *testing.T) {
@@ -127,7 +127,7 @@ func TestRecovery_Sentinel(t *testing.T) {
 	primary.Kill()
 	replica.Eventually(t, "the replica is promoted", func(s string) bool { return len(s) > 6 && s[:6] == "master" }, "ROLE")
 	b.serves()
-	b.expect("after the fail-over", calls{"renew": b.mutations(held)["renew"]}, 2*time.Second, 0)
+	b.expect("after the fail-over", calls{"renew": b.mutations(held)["renew"]}, proc.Patience, 0)
 }
 
 func TestReplicaAcks(t *testing.T) {
@@ -140,18 +140,18 @@ func TestReplicaAcks(t *testing.T) {
 	b.grant("confirmed")
 	replica.Pause(t)
 	r := b.acquireOf("unconfirmed")
-	_, err := b.store.Acquire(b.within(5*time.Second), r)
+	_, err := b.store.Acquire(b.within(proc.Patience), r)
 	if contract.CodeOf(err) != contract.CodeUnavailable {
 		t.Fatalf("acquire that no replica confirms: got %v, want unavailable", err)
 	}
-	key, err := b.store.GetKey(b.within(time.Second), &contract.GetKeyRequest{Namespace: "bench", KeyID: r.Key.ID()})
+	key, err := b.store.GetKey(b.within(proc.Patience), &contract.GetKeyRequest{Namespace: "bench", KeyID: r.Key.ID()})
 	if err != nil || key.Lease != nil {
 		t.Errorf("the key after a grant that was not confirmed: held %v, error %v", key.Lease != nil, err)
 	}
 	replica.Resume()
 	// The request id was not used up.
 	b.eventually("the same acquire is granted", func() bool {
-		res, err := b.store.Acquire(b.within(2*time.Second), r)
+		res, err := b.store.Acquire(b.within(proc.Patience), r)
 		return err == nil && res.Outcome == contract.OutcomeAcquired && !res.Replayed
 	})
 }
@@ -162,7 +162,7 @@ func TestOrphansAreSwept(t *testing.T) {
 	gone := open(t, valkey.Config{Addresses: []string{b.server.Addr}})
 	r := b.acquireOf("orphan")
 	r.Namespace, r.TTL = "elsewhere", 300*time.Millisecond
-	if res, err := gone.Acquire(b.within(time.Second), r); err != nil || res.Outcome != contract.OutcomeAcquired {
+	if res, err := gone.Acquire(b.within(proc.Patience), r); err != nil || res.Outcome != contract.OutcomeAcquired {
 		t.Fatalf("acquire: %v, %v", res.Outcome, err)
 	}
 	base := gone.Base("elsewhere")
@@ -174,7 +174,7 @@ func TestOrphansAreSwept(t *testing.T) {
 	b.server.Start(t)
 	expired := make(chan contract.Event, 16)
 	observed := open(t, valkey.Config{Addresses: []string{b.server.Addr}, Observer: func(ev contract.Event) { expired <- ev }})
-	defer func() { _ = observed.Close(b.within(5 * time.Second)) }()
+	defer func() { _ = observed.Close(b.within(proc.Patience)) }()
 	// Nobody asks: a gateway that starts finds the namespace and what is over.
 	b.eventually("the orphaned lease is ended", func() bool { return b.server.Do(t, "ZCARD", base+":x") == "0" })
 	if got := b.server.Do(t, "XLEN", base+":e"); got != "2" {
@@ -189,13 +189,13 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 50 {
 		r := b.acquireOf(fmt.Sprint("brief-", i%5))
 		r.Retention, r.TTL = keep, 10*time.Second
-		res, err := b.store.Acquire(b.within(time.Second), r)
+		res, err := b.store.Acquire(b.within(proc.Patience), r)
 		if err != nil || res.Outcome != contract.OutcomeAcquired {
 			t.Fatalf("acquire: %v, %v", res.Outcome, err)
 		}
 		release := releaseOf(res.Lease, b.ids.Add(1))
 		release.Retention = keep
-		if _, err := b.store.Release(b.within(time.Second), release); err != nil {
+		if _, err := b.store.Release(b.within(proc.Patience), release); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,7 +213,7 @@ func TestRecovery_ConnectionsCut(t *testing.T) {
 	for range 5 {
 		b.server.Do(t, "CLIENT", "KILL", "TYPE", "normal")
 		b.serves()
-		b.expect("connections cut", calls{"renew": b.mutations(held)["renew"]}, 2*time.Second, 0)
+		b.expect("connections cut", calls{"renew": b.mutations(held)["renew"]}, proc.Patience, 0)
 	}
 }
 
@@ -283,11 +283,11 @@ func TestCluster_SlotMoves(t *testing.T) {
 	from.Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.Do(t, "CLUSTER", "MYID"))
 	refused := func(when string) {
 		t.Helper()
-		_, err := b.store.Acquire(b.within(time.Second), b.acquireOf("held"))
+		_, err := b.store.Acquire(b.within(proc.Patience), b.acquireOf("held"))
 		if contract.CodeOf(err) != contract.CodeUnavailable {
 			t.Errorf("acquire of a held key %s: got %v, want unavailable", when, err)
 		}
-		b.expect(when, b.mutations(held), time.Second, contract.CodeUnavailable)
+		b.expect(when, b.mutations(held), proc.Patience, contract.CodeUnavailable)
 	}
 	refused("before the first key moved")
 	_, port, _ := strings.Cut(to.Addr, ":")
@@ -314,9 +314,9 @@ func TestCluster_SlotMoves(t *testing.T) {
 		n.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", to.Do(t, "CLUSTER", "MYID"))
 	}
 	b.eventually("the namespace is served where it is now", func() bool {
-		return b.reads(held)["get"](b.within(time.Second)) == nil
+		return b.reads(held)["get"](b.within(proc.Patience)) == nil
 	})
-	res, err := b.store.Acquire(b.within(time.Second), b.acquireOf("held"))
+	res, err := b.store.Acquire(b.within(proc.Patience), b.acquireOf("held"))
 	if err != nil || res.Outcome != contract.OutcomeConflict || res.Lease == nil || res.Lease.ID != held.ID {
 		t.Errorf("acquire of the held key after the move: got %v, error %v, want conflict with its holder", res.Outcome, err)
 	}

@@ -40,7 +40,7 @@ func TestObserver_once(t *testing.T) {
 	}
 	a.eventually("every expiry is told", func() bool {
 		// Reads notice expiries too, beside the sweepers of both.
-		if _, err := b.store.List(b.within(5*time.Second), &contract.ListRequest{Namespace: "bench", State: contract.StateExpired}); err != nil {
+		if _, err := b.store.List(b.within(proc.Patience), &contract.ListRequest{Namespace: "bench", State: contract.StateExpired}); err != nil {
 			t.Fatalf("list: %v", err)
 		}
 		mu.Lock()
@@ -88,7 +88,7 @@ func TestList_sparseFilter(t *testing.T) {
 	}
 	r := &contract.ListRequest{Namespace: "bench", Instance: "rare"}
 	for pages := 1; ; pages++ {
-		page, err := b.store.List(b.within(5*time.Second), r)
+		page, err := b.store.List(b.within(proc.Patience), r)
 		if err != nil || pages > 10 {
 			t.Fatalf("list, page %d: %v", pages, err)
 		}
@@ -135,7 +135,7 @@ func TestWaiter_diesAsItIsServed(t *testing.T) {
 	queued(2)
 	doomed.Kill()
 	<-gone
-	if _, err := b.store.Release(b.within(time.Second), releaseOf(held, b.ids.Add(1))); err != nil {
+	if _, err := b.store.Release(b.within(proc.Patience), releaseOf(held, b.ids.Add(1))); err != nil {
 		t.Fatal(err)
 	}
 	turn := time.Now()
@@ -144,7 +144,7 @@ func TestWaiter_diesAsItIsServed(t *testing.T) {
 		t.Errorf("the second waiter got %v after %v", res.Outcome, time.Since(turn))
 	}
 	// What the dead one was given is on record as undone.
-	h, err := b.store.History(b.within(time.Second), &contract.HistoryRequest{Namespace: "bench", KeyID: held.KeyID})
+	h, err := b.store.History(b.within(proc.Patience), &contract.HistoryRequest{Namespace: "bench", KeyID: held.KeyID})
 	if err != nil || len(h.Events) != 5 || h.Events[1].Kind != contract.EventReleased || h.Events[1].RequestID != first.RequestID {
 		t.Errorf("history: %d events, error %v", len(h.Events), err)
 	}
