@@ -65,7 +65,7 @@ cannot be reached or says that it cannot serve.`,
 	flags.StringVar(&f.rules, "rules", "*", "run the rules that match, such as 'renew-*,token-*'")
 	flags.StringVar(&f.junit, "junit", "", "write a JUnit XML report to this file too")
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long all of it may take; what is not finished by then has failed")
-	flags.IntVar(&f.parallel, "parallel", 16, "how many rules run at the same time")
+	flags.IntVar(&f.parallel, "parallel", 16, "how many rules run at the same time; those about promised times run alone")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runContract(cmd, e, &f) }
 	return cmd
 }

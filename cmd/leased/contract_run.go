@@ -14,14 +14,33 @@ import (
 // the election of a raft node and a connection that fails once.
 const readyTimeout = 5 * time.Second
 
-// holdToContract runs the rules, so many at a time, and tells the report of each
-// as it ends. It fails with a brokenError or a notReadyError.
+// holdToContract runs the rules, so many at a time and the timed ones alone, and
+// tells the report of each as it ends. It fails with a brokenError or a
+// notReadyError.
 func holdToContract(ctx context.Context, s *openSubject, rules []contracttest.Rule, parallel int, report *contractReport) error {
 	if err := checkReady(ctx, s, report); err != nil {
 		report.notRun(rules, err.Error())
 		return err
 	}
 	report.begin(s)
+	var timed, others []contracttest.Rule
+	for _, rule := range rules {
+		if rule.Timed {
+			timed = append(timed, rule)
+		} else {
+			others = append(others, rule)
+		}
+	}
+	left := runRules(ctx, s, timed, 1, report)
+	left = append(left, runRules(ctx, s, others, parallel, report)...)
+	if len(left) > 0 {
+		report.notRun(left, endedBecause(ctx))
+	}
+	return report.end()
+}
+
+// runRules runs rules until ctx ends and returns those that it did not start.
+func runRules(ctx context.Context, s *openSubject, rules []contracttest.Rule, parallel int, report *contractReport) []contracttest.Rule {
 	jobs := make(chan contracttest.Rule)
 	var workers sync.WaitGroup
 	for range min(parallel, len(rules)) {
@@ -43,10 +62,7 @@ func holdToContract(ctx context.Context, s *openSubject, rules []contracttest.Ru
 	}
 	close(jobs)
 	workers.Wait()
-	if started < len(rules) {
-		report.notRun(rules[started:], endedBecause(ctx))
-	}
-	return report.end()
+	return rules[started:]
 }
 
 func endedBecause(ctx context.Context) string {

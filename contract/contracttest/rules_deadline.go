@@ -13,11 +13,11 @@ func deadlineRules() []Rule {
 			Sentence: "A call whose context has ended before it is sent is a timeout, and certainly nothing of it was applied or remembered."},
 		{ID: "deadline-defaulted", Func: deadlineDefaulted,
 			Sentence: "A call without a deadline works, and gets the default one: however long it would wait, it answers by then."},
-		{ID: "wait-ends-with-conflict", Func: waitEndsWithConflict,
+		{ID: "wait-ends-with-conflict", Func: waitEndsWithConflict, Timed: true,
 			Sentence: "A waiter that is not served gets a conflict at the end of its wait, not before, and at most the answer slack later."},
-		{ID: "wait-ends-with-deadline", Func: waitEndsWithDeadline,
+		{ID: "wait-ends-with-deadline", Func: waitEndsWithDeadline, Timed: true,
 			Sentence: "A deadline shorter than the wait ends the wait: a conflict, in time."},
-		{ID: "wait-ends-bounded-for-many", Func: waitEndsBoundedForMany,
+		{ID: "wait-ends-bounded-for-many", Func: waitEndsBoundedForMany, Timed: true,
 			Sentence: "However many wait for one key, each is answered by the end of its wait plus the answer slack."},
 	}
 }

@@ -17,6 +17,10 @@ type Rule struct {
 	// Reopens tells that the rule restarts the backing store, so that nobody
 	// else can use it meanwhile.
 	Reopens bool
+	// Timed tells that the rule holds the store to bounds in real time that users
+	// were promised. It runs alone: other rules would take the machine's time from
+	// the store, and fail what is right.
+	Timed bool
 }
 
 // Rules returns all rules, in the order in which they are best read.
