@@ -56,16 +56,28 @@ func TestFaults_Paused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	held := b.grant("held")
-	b.server.Pause(t)
 	reads := b.reads(held)
 	mutations := b.mutations(held)
 	retry := b.acquireOf("late")
 	const limit = 300 * time.Millisecond
+	// What is to be in doubt has to be sent, so the connections have to be there. A
+	// pause of seconds ends them.
+	pause := func() {
+		for range 30 {
+			_ = reads["get"](b.within(proc.Patience))
+		}
+		_ = mutations["wait"](b.within(limit))
+		b.server.Pause(t)
+	}
+	pause()
 	_, err := b.store.Acquire(b.within(limit), retry)
 	if contract.CodeOf(err) != contract.CodeOutcomeUnknown {
 		t.Errorf("acquire while the server is paused: got %v, want outcome_unknown", err)
 	}
 	b.expect("paused", reads, limit, contract.CodeTimeout)
+	b.server.Resume()
+	b.serves()
+	pause()
 	b.expect("paused", mutations, limit, contract.CodeOutcomeUnknown)
 	b.server.Resume()
 	b.serves()
