@@ -50,6 +50,8 @@ type spot struct {
 	calls   []*waiter
 	pending bool // a grant was sent whose outcome is not known yet
 	tried   bool // to get a place, unread
+	// granted is the lease that its calls were told of, or that was given back.
+	granted contract.LeaseID
 	// doubt is until when a place may appear that was asked for and not confirmed.
 	doubt time.Time
 	// owed is until when a place is made even if nobody waits here any more: a call

@@ -108,6 +108,9 @@ func (s *Store) take(ctx context.Context, a *attempt, m told, gone bool, until t
 		defer cancel()
 		ok, err := s.undo(undo, a, m.share)
 		done <- undone{ok, err}
+		if err != nil {
+			s.giveBack(a, m.share)
+		}
 	}) {
 		cancel()
 		return contract.Result{}, contract.Lost(ctx)
@@ -184,16 +187,22 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 // answer tells all calls at a spot, of which one did the work. The caller holds
 // the lock.
 func (l *line) answer(sp *spot, msg told) {
-	if l.waiting[sp.a.scope] != sp {
+	if msg.share != nil && sp.granted == msg.share.id {
+		return // as it was found in etcd, before whoever wrote it could tell
+	}
+	there := l.waiting[sp.a.scope] == sp
+	if msg.share != nil {
+		sp.granted = msg.share.id
+		msg.share.calls = len(sp.calls)
+		if !there || len(sp.calls) == 0 {
+			// All were told something else, while the grant was on its way.
+			l.s.start(func() { l.s.giveBack(sp.a, msg.share) })
+		}
+	}
+	if !there {
 		return
 	}
 	l.drop(sp)
-	if msg.share != nil {
-		msg.share.calls = len(sp.calls)
-		if len(sp.calls) == 0 {
-			l.giveBack(sp.a, msg.share)
-		}
-	}
 	for i, w := range sp.calls {
 		msg := msg
 		if msg.share != nil {
@@ -207,15 +216,21 @@ func (l *line) answer(sp *spot, msg told) {
 	}
 }
 
-// giveBack undoes a grant whose calls have all gone while it was on its way.
-func (l *line) giveBack(a *attempt, g *share) {
-	l.s.start(func() {
-		ctx, cancel := context.WithTimeout(l.s.life, lineTimeout)
-		defer cancel()
-		if _, err := l.s.undo(ctx, a, g); err != nil {
-			l.s.config.Logger.Warn("a grant that nobody took is left to its TTL", "error", err)
+// giveBack undoes a grant that nobody took. Until it is undone nobody else can
+// have the key, so it is tried until the grant has had its time.
+func (s *Store) giveBack(a *attempt, g *share) {
+	ctx, cancel := context.WithTimeout(s.life, a.req.TTL)
+	defer cancel()
+	for ctx.Err() == nil {
+		try, stop := context.WithTimeout(ctx, lineTimeout)
+		_, err := s.undo(try, a, g)
+		stop()
+		if err == nil {
+			return
 		}
-	})
+		s.config.Logger.Warn("a grant that nobody took is not undone yet", "error", err)
+		sleep(ctx, retryPause)
+	}
 }
 
 // turnAway answers spots that etcd refuses a place, all of the line's if none
