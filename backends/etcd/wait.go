@@ -221,15 +221,17 @@ func (l *line) answer(sp *spot, msg told) {
 func (s *Store) giveBack(a *attempt, g *share) {
 	ctx, cancel := context.WithTimeout(s.life, a.req.TTL)
 	defer cancel()
-	for ctx.Err() == nil {
+	for pause := retryPause; ctx.Err() == nil; pause = min(2*pause, lineTimeout) {
 		try, stop := context.WithTimeout(ctx, lineTimeout)
 		_, err := s.undo(try, a, g)
 		stop()
 		if err == nil {
 			return
 		}
-		s.config.Logger.Warn("a grant that nobody took is not undone yet", "error", err)
-		sleep(ctx, retryPause)
+		if pause == retryPause { // once: etcd may refuse it for as long as the grant lasts
+			s.config.Logger.Warn("a grant that nobody took is not undone yet", "error", err)
+		}
+		sleep(ctx, pause)
 	}
 }
 
