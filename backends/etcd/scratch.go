@@ -20,13 +20,8 @@ func (s *Store) Abandon() {
 	if s.dead.Swap(true) {
 		return
 	}
-	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.closing)
-	}
-	s.mu.Unlock()
-	s.endLife()
+	s.handle.Die()
+	s.stop()
 	s.pool.stop()
 	s.background.Wait()
 	_ = s.pool.close() // the connections are gone either way

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leased/contract"
+	"leased/contract/lifecycle"
 )
 
 const (
@@ -32,8 +33,7 @@ type Store struct {
 	// life ends what runs in the background.
 	life    context.Context //nolint:containedctx // the store's own, for what runs beside calls
 	endLife context.CancelFunc
-	// closing is closed by Close: waiting calls leave.
-	closing chan struct{}
+	handle  *lifecycle.Handle
 	dead    atomic.Bool
 	tokens  tokens
 
@@ -41,13 +41,7 @@ type Store struct {
 	lines   map[keyRef]*line
 
 	mu         sync.Mutex
-	closed     bool
-	streams    map[*stream]struct{}
-	running    sync.WaitGroup // calls; added to only under mu and while not closed
-	background sync.WaitGroup // likewise
-	idle       chan struct{}  // closed when the last call has ended after Close
-	ended      chan struct{}  // closed when the first Close has answered
-	err        error          // its answer; read after ended
+	background sync.WaitGroup // added to only under mu and while life has not ended
 }
 
 var _ contract.Store = (*Store)(nil)
@@ -61,9 +55,7 @@ func Open(_ context.Context, c Config) (*Store, error) {
 	}
 	c = c.withDefaults()
 	s := &Store{
-		config: c, names: names{c.Prefix},
-		closing: make(chan struct{}), idle: make(chan struct{}), ended: make(chan struct{}),
-		lines: map[keyRef]*line{}, streams: map[*stream]struct{}{},
+		config: c, names: names{c.Prefix}, handle: lifecycle.New(), lines: map[keyRef]*line{},
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.pool = newPool(c, s.wentBack)
@@ -80,31 +72,16 @@ func Open(_ context.Context, c Config) (*Store, error) {
 	return s, nil
 }
 
-// begin starts a call: it validates, sets the deadline and refuses after Close.
-// The returned function ends the call.
+// begin starts a call. The returned function ends it.
 func (s *Store) begin(ctx context.Context, validate func() error) (context.Context, func(), error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, nil, errClosed()
-	}
-	s.running.Add(1)
-	s.mu.Unlock()
-	if err := validate(); err != nil {
-		s.running.Done()
+	ctx, end, err := s.handle.Begin(ctx, validate)
+	if err != nil {
 		return nil, nil, err
 	}
-	if ctx.Err() != nil {
-		s.running.Done()
-		return nil, nil, contract.NotSubmitted(ctx)
-	}
-	ctx, cancel := contract.WithDeadline(ctx)
-	return hope(ctx), func() { cancel(); s.running.Done() }, nil
+	return hope(ctx), end, nil
 }
 
-func errClosed() error {
-	return contract.Errorf(contract.CodeClosed, nil, "the store is closed")
-}
+func errClosed() error { return lifecycle.Closed() }
 
 // start runs f in the background, unless the store has ended.
 func (s *Store) start(f func()) bool {
@@ -123,36 +100,17 @@ func (s *Store) killed() bool { return s.dead.Load() }
 // Close implements contract.Store. The order: no new calls; waiters leave and
 // running calls end; then what runs in the background, whose last act is to take
 // the session away; then the connections that all of them used.
-func (s *Store) Close(ctx context.Context) error {
-	s.mu.Lock()
-	first := !s.closed
-	if first {
-		s.closed = true
-		close(s.closing)
-		for st := range s.streams {
-			st.end()
-		}
-		go func() { s.running.Wait(); close(s.idle) }()
-	}
-	s.mu.Unlock()
-	if !first {
-		<-s.ended // bounded by the first one's context
-		return s.err
-	}
-	defer close(s.ended)
-	select {
-	case <-s.idle:
-	case <-ctx.Done():
-		s.err = contract.Errorf(contract.CodeTimeout, ctx.Err(), "calls were still running when the store was closed")
-	}
+func (s *Store) Close(ctx context.Context) error { return s.handle.Close(ctx, s.farewell) }
+
+func (s *Store) farewell(ctx context.Context) error {
 	s.spares.expire(true)
 	s.ender.drain(ctx)
 	s.stop()
 	s.background.Wait()
-	if err := s.pool.close(); err != nil && s.err == nil {
-		s.err = contract.Errorf(contract.CodeInternal, err, "a connection to etcd did not close")
+	if err := s.pool.close(); err != nil {
+		return contract.Errorf(contract.CodeInternal, err, "a connection to etcd did not close")
 	}
-	return s.err
+	return nil
 }
 
 // stop ends what runs in the background. After it nothing more is started.

@@ -29,7 +29,7 @@ func (s *Store) wait(ctx context.Context, a *attempt, holder *record) (contract.
 		return s.take(ctx, a, m, isGone(ctx), time.Now().Add(leaveTimeout))
 	case <-over.C:
 	case <-ctx.Done():
-	case <-s.closing:
+	case <-s.handle.Closing():
 		closing = true
 	}
 	limit := time.Now().Add(leaveTimeout)

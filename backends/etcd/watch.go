@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leased/contract"
+	"leased/contract/lifecycle"
 )
 
 // streamBuffer is how many events a reader can fall behind.
@@ -35,7 +36,7 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 	if fail != nil {
 		return nil, errorOf(ctx, fail, false)
 	}
-	st := &stream{s: s, request: *r, more: make(chan struct{}, 1), closed: make(chan struct{}), age: age}
+	st := &stream{s: s, request: *r, more: make(chan struct{}, 1), age: age}
 	switch {
 	case rev > resp.Header.Revision:
 		return nil, contract.Invalid("after", "is not the id of an event")
@@ -44,14 +45,11 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 	default:
 		st.rev, st.sub = rev, sub
 	}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, errClosed()
+	if st.Stream, err = s.handle.Stream(); err != nil {
+		return nil, err
 	}
-	s.streams[st] = struct{}{}
-	s.mu.Unlock()
 	if !s.start(st.run) {
+		st.Close()
 		return nil, errClosed()
 	}
 	return st, nil
@@ -59,11 +57,10 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 
 // stream is a running Watch.
 type stream struct {
+	*lifecycle.Stream
 	s       *Store
 	request contract.WatchRequest
 	more    chan struct{} // has one when there is something to read
-	closed  chan struct{}
-	once    sync.Once
 
 	// Of the goroutine that follows etcd: the event that was taken last.
 	rev int64
@@ -83,7 +80,7 @@ func (st *stream) run() {
 	defer close(stop)
 	go func() {
 		select {
-		case <-st.closed:
+		case <-st.Ended():
 			cancel()
 		case <-stop:
 		}
@@ -203,17 +200,15 @@ func (st *stream) signal() {
 // Next implements contract.Stream.
 func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 	for {
-		select {
-		case <-st.closed:
-			return contract.Event{}, contract.Errorf(contract.CodeClosed, nil, "the stream is closed")
-		default:
+		if err := st.Err(); err != nil {
+			return contract.Event{}, err
 		}
 		if ev, ok := st.pop(); ok {
 			return ev, nil
 		}
 		select {
 		case <-st.more:
-		case <-st.closed:
+		case <-st.Ended():
 		case <-ctx.Done():
 			return contract.Event{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "no event before the deadline")
 		}
@@ -235,13 +230,3 @@ func (st *stream) pop() (contract.Event, bool) {
 	st.events = st.events[1:]
 	return ev, true
 }
-
-// Close implements contract.Stream.
-func (st *stream) Close() {
-	st.end()
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
-	delete(st.s.streams, st)
-}
-
-func (st *stream) end() { st.once.Do(func() { close(st.closed) }) }

@@ -10,12 +10,16 @@ import (
 
 // Health implements contract.Store.
 func (s *Store) Health(ctx context.Context, r *contract.HealthRequest) (contract.Health, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	h := contract.Health{Guarantees: Guarantees()}
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
-		return contract.Health{}, err
+		if code := contract.CodeOf(err); code == contract.CodeInvalid || code == contract.CodeClosed {
+			return contract.Health{}, err
+		}
+		h.Detail = detailOf(err)
+		return h, nil
 	}
 	defer end()
-	h := contract.Health{Guarantees: Guarantees()}
 	err = s.engine.read(ctx, func(*state, int64) bool { return false }, func(st *state, _ int64) {
 		n := st.namespace(r.Namespace)
 		h.Ready, h.ActiveLeases, h.Waiters = true, n.active, n.waiters

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"leased/contract"
+	"leased/contract/lifecycle"
 )
 
 // leaveRetry is the pause before those whose leaving failed are tried again.
@@ -29,7 +30,7 @@ func (e *Engine) leave(item awayItem) <-chan answered {
 	}
 	if e.closed {
 		e.leavers = nil
-		l.done <- answered{err: contract.Errorf(contract.CodeClosed, nil, "the store is closed")}
+		l.done <- answered{err: lifecycle.Closed()}
 		return l.done
 	}
 	e.leaverRuns = true

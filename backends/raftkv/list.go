@@ -10,7 +10,7 @@ import (
 
 // List implements contract.Store.
 func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.ListResult, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.ListResult{}, err
 	}

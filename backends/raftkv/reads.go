@@ -64,7 +64,7 @@ func dueKey(ns string, id contract.KeyID) func(*state, int64) bool {
 
 // Check implements contract.Store.
 func (s *Store) Check(ctx context.Context, r *contract.CheckRequest) (contract.Result, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.Result{}, err
 	}
@@ -107,7 +107,7 @@ func ifRead[T any](answer T, err error) (T, error) {
 
 // Get implements contract.Store.
 func (s *Store) Get(ctx context.Context, r *contract.GetRequest) (contract.Result, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.Result{}, err
 	}
@@ -125,7 +125,7 @@ func (s *Store) Get(ctx context.Context, r *contract.GetRequest) (contract.Resul
 
 // GetKey implements contract.Store.
 func (s *Store) GetKey(ctx context.Context, r *contract.GetKeyRequest) (contract.KeyResult, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.KeyResult{}, err
 	}
@@ -151,7 +151,7 @@ func (s *Store) GetKey(ctx context.Context, r *contract.GetKeyRequest) (contract
 
 // History implements contract.Store.
 func (s *Store) History(ctx context.Context, r *contract.HistoryRequest) (contract.HistoryResult, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.HistoryResult{}, err
 	}

@@ -5,57 +5,27 @@ import (
 	"crypto/rand"
 	"maps"
 	"slices"
-	"sync"
 
 	"leased/contract"
+	"leased/contract/lifecycle"
 )
 
 // Store is a handle on the node's lease store. It implements contract.Store.
 type Store struct {
 	engine *Engine
-	// closing is closed by Close: waiting calls leave.
-	closing chan struct{}
-
-	mu      sync.Mutex
-	closed  bool
-	running sync.WaitGroup // calls; added to only under mu and while not closed
-	idle    chan struct{}  // closed when the last call has ended after Close
-	ended   chan struct{}  // closed when the first Close has answered
-	err     error          // its answer; read after ended
-	streams map[*stream]struct{}
+	handle *lifecycle.Handle
 }
 
 var _ contract.Store = (*Store)(nil)
 
 // Store returns another handle.
 func (e *Engine) Store() *Store {
-	return &Store{
-		engine: e, closing: make(chan struct{}), idle: make(chan struct{}), ended: make(chan struct{}),
-		streams: make(map[*stream]struct{}),
-	}
-}
-
-// begin starts a call: it validates, sets the deadline and refuses after Close.
-// The returned function ends the call.
-func (s *Store) begin(ctx context.Context, validate func() error) (context.Context, func(), error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, nil, contract.Errorf(contract.CodeClosed, nil, "the store is closed")
-	}
-	s.running.Add(1)
-	s.mu.Unlock()
-	if err := validate(); err != nil {
-		s.running.Done()
-		return nil, nil, err
-	}
-	ctx, cancel := contract.WithDeadline(ctx)
-	return ctx, func() { cancel(); s.running.Done() }, nil
+	return &Store{engine: e, handle: lifecycle.New()}
 }
 
 // Acquire implements contract.Store.
 func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.Result{}, err
 	}
@@ -101,7 +71,7 @@ func resultOf(answer any, err error) (contract.Result, error) {
 
 // Renew implements contract.Store.
 func (s *Store) Renew(ctx context.Context, r *contract.RenewRequest) (contract.Result, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.Result{}, err
 	}
@@ -118,7 +88,7 @@ func (s *Store) Renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 
 // RenewBulk implements contract.Store.
 func (s *Store) RenewBulk(ctx context.Context, r *contract.RenewBulkRequest) (contract.RenewBulkResult, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.RenewBulkResult{}, err
 	}
@@ -162,7 +132,7 @@ func (s *Store) renew(ctx context.Context, c *renewCmd) ([]reply, error) {
 
 // Release implements contract.Store.
 func (s *Store) Release(ctx context.Context, r *contract.ReleaseRequest) (contract.Result, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.Result{}, err
 	}
@@ -175,7 +145,7 @@ func (s *Store) Release(ctx context.Context, r *contract.ReleaseRequest) (contra
 
 // Revoke implements contract.Store.
 func (s *Store) Revoke(ctx context.Context, r *contract.RevokeRequest) (contract.Result, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return contract.Result{}, err
 	}
@@ -188,7 +158,7 @@ func (s *Store) Revoke(ctx context.Context, r *contract.RevokeRequest) (contract
 
 // RaiseFloor implements contract.Store.
 func (s *Store) RaiseFloor(ctx context.Context, r *contract.RaiseFloorRequest) error {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return err
 	}
@@ -198,27 +168,4 @@ func (s *Store) RaiseFloor(ctx context.Context, r *contract.RaiseFloorRequest) e
 }
 
 // Close implements contract.Store. The engine and the log stay open.
-func (s *Store) Close(ctx context.Context) error {
-	s.mu.Lock()
-	first := !s.closed
-	if first {
-		s.closed = true
-		close(s.closing)
-		for st := range s.streams {
-			st.end()
-		}
-		go func() { s.running.Wait(); close(s.idle) }()
-	}
-	s.mu.Unlock()
-	if !first {
-		<-s.ended // bounded by the first one's context
-		return s.err
-	}
-	defer close(s.ended)
-	select {
-	case <-s.idle:
-	case <-ctx.Done():
-		s.err = contract.Errorf(contract.CodeTimeout, ctx.Err(), "calls were still running when the store was closed")
-	}
-	return s.err
-}
+func (s *Store) Close(ctx context.Context) error { return s.handle.Close(ctx, nil) }

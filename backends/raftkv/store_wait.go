@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"leased/contract"
+	"leased/contract/lifecycle"
 )
 
 // leaveTimeout bounds how long a call whose wait is over waits to learn that it
@@ -43,7 +44,7 @@ func (s *Store) acquireWaiting(ctx context.Context, r *contract.AcquireRequest, 
 		proposed <- answered{answer, err}
 	}) {
 		s.exit(call, c)
-		return contract.Result{}, contract.Errorf(contract.CodeClosed, nil, "the store is closed")
+		return contract.Result{}, lifecycle.Closed()
 	}
 
 	select {
@@ -52,7 +53,7 @@ func (s *Store) acquireWaiting(ctx context.Context, r *contract.AcquireRequest, 
 	case <-over.C:
 		over.Reset(0) // enqueued looks at it again
 	case <-ctx.Done():
-	case <-s.closing:
+	case <-s.handle.Closing():
 	}
 	// The answer is most likely on its way, and says more than "unknown".
 	limit := time.Now().Add(leaveTimeout)
@@ -96,7 +97,7 @@ func (s *Store) enqueued(
 		return s.leave(ctx, call, c, false, within())
 	case <-ctx.Done():
 		return s.leave(ctx, call, c, isGone(ctx), within())
-	case <-s.closing:
+	case <-s.handle.Closing():
 		return s.leaveClosing(ctx, call, c, within())
 	}
 }

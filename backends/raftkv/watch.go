@@ -2,15 +2,15 @@ package raftkv
 
 import (
 	"context"
-	"sync"
 
 	"leased/contract"
+	"leased/contract/lifecycle"
 )
 
 // Watch implements contract.Store. A stream reads the node's ring at its own
 // pace; a reader that is overtaken is told by a gap.
 func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.Stream, error) {
-	ctx, end, err := s.begin(ctx, r.Validate)
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
 	if err != nil {
 		return nil, err
 	}
@@ -31,42 +31,25 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 	} else if !ring.known(from) {
 		return nil, contract.Invalid("after", "is not the id of an event")
 	}
-	st := &stream{store: s, ring: ring, filter: *r, at: from, ended: make(chan struct{})}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, contract.Errorf(contract.CodeClosed, nil, "the store is closed")
+	life, err := s.handle.Stream()
+	if err != nil {
+		return nil, err
 	}
-	s.streams[st] = struct{}{}
-	return st, nil
+	return &stream{Stream: life, ring: ring, filter: *r, at: from}, nil
 }
 
 type stream struct {
-	store  *Store
+	*lifecycle.Stream
 	ring   *ring
 	filter contract.WatchRequest
 	at     pos // of the last event that was read
-	once   sync.Once
-	ended  chan struct{}
-}
-
-func (st *stream) end() { st.once.Do(func() { close(st.ended) }) }
-
-// Close implements contract.Stream.
-func (st *stream) Close() {
-	st.end()
-	st.store.mu.Lock()
-	defer st.store.mu.Unlock()
-	delete(st.store.streams, st)
 }
 
 // Next implements contract.Stream.
 func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 	for {
-		select {
-		case <-st.ended:
-			return contract.Event{}, contract.Errorf(contract.CodeClosed, nil, "the stream is closed")
-		default:
+		if err := st.Err(); err != nil {
+			return contract.Event{}, err
 		}
 		e, ok, lost, floor, grew := st.ring.after(st.at)
 		switch {
@@ -82,7 +65,7 @@ func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 		}
 		select {
 		case <-grew:
-		case <-st.ended:
+		case <-st.Ended():
 		case <-ctx.Done():
 			return contract.Event{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "no event before the deadline")
 		}

@@ -131,7 +131,3 @@ func unavailable(err error, detail string) *contract.Error {
 	e.RetryAfter = retryAfter
 	return e
 }
-
-func errClosed() *contract.Error {
-	return contract.Errorf(contract.CodeClosed, nil, "the store is closed")
-}

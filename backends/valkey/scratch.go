@@ -15,12 +15,8 @@ const cleanBatch = 500
 // server, and calls that wait vanish. It is for whoever tries out what becomes
 // of what a dead gateway leaves; everybody else calls Close.
 func (s *Store) Abandon() {
-	s.mu.Lock()
-	died := !s.over
-	s.closed, s.over = true, true
-	s.mu.Unlock()
-	if died {
-		close(s.dead)
+	s.handle.Die()
+	if s.stop() {
 		s.link.close()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"leased/contract"
+	"leased/contract/lifecycle"
 )
 
 // Store is a handle on the server. It implements contract.Store. Each handle is
@@ -19,21 +20,15 @@ type Store struct {
 	link    *link
 	scripts *scripts
 	log     *slog.Logger
-	gateway string        // who this handle is in queues, 11 characters
-	closing chan struct{} // closed by Close: waiting calls leave
+	gateway string // who this handle is in queues, 11 characters
+	handle  *lifecycle.Handle
 	dead    chan struct{} // closed at the end: what runs in the background stops
 
-	mu      sync.Mutex
-	closed  bool
-	running sync.WaitGroup // calls; added to only under mu and while not closed
-	idle    chan struct{}  // closed when the last call has ended after Close
-	ended   chan struct{}  // closed when the first Close has answered
-	err     error          // its answer; read after ended
-	rooms   map[string]*room
-	streams map[*stream]struct{}
-	behind  sync.WaitGroup // goroutines; added to only under mu and while not over
-	over    bool
-	lastN   uint64 // the newest attachment
+	mu     sync.Mutex
+	rooms  map[string]*room
+	behind sync.WaitGroup // goroutines; added to only under mu and while not over
+	over   bool
+	lastN  uint64 // the newest attachment
 }
 
 var _ contract.Store = (*Store)(nil)
@@ -54,8 +49,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	_, _ = rand.Read(id[:]) // never fails, see its documentation
 	s := &Store{
 		cfg: cfg, scripts: sc, log: cfg.Logger, gateway: base64.RawURLEncoding.EncodeToString(id[:]),
-		closing: make(chan struct{}), dead: make(chan struct{}), idle: make(chan struct{}), ended: make(chan struct{}),
-		rooms: map[string]*room{}, streams: map[*stream]struct{}{},
+		handle: lifecycle.New(), dead: make(chan struct{}), rooms: map[string]*room{},
 	}
 	s.link = newLink(cfg, sc.rights, s.changed)
 	s.start(s.registry)
@@ -102,63 +96,36 @@ func (s *Store) life() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// begin starts a call: it validates, sets the deadline and refuses after Close.
-// The returned function ends the call.
+// begin starts a call in its namespace's room. The returned function ends it.
 func (s *Store) begin(ctx context.Context, namespace string, validate func() error) (context.Context, *room, func(), error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil, nil, nil, errClosed()
-	}
-	s.running.Add(1)
-	s.mu.Unlock()
-	if err := validate(); err != nil {
-		s.running.Done()
+	ctx, end, err := s.handle.Begin(ctx, validate)
+	if err != nil {
 		return nil, nil, nil, err
 	}
-	if ctx.Err() != nil {
-		s.running.Done()
-		return nil, nil, nil, contract.NotSubmitted(ctx)
-	}
-	ctx, cancel := contract.WithDeadline(ctx)
-	return ctx, s.room(namespace), func() { cancel(); s.running.Done() }, nil
+	return ctx, s.room(namespace), end, nil
 }
 
 // Close implements contract.Store.
 func (s *Store) Close(ctx context.Context) error {
+	return s.handle.Close(ctx, s.farewell)
+}
+
+// stop ends what runs in the background, of which nothing more is started. It
+// tells whether it was the first to do so.
+func (s *Store) stop() bool {
 	s.mu.Lock()
-	first := !s.closed
-	if first {
-		s.closed = true
-		close(s.closing)
-		for st := range s.streams {
-			st.end()
-		}
-		go func() { s.running.Wait(); close(s.idle) }()
+	defer s.mu.Unlock()
+	if s.over {
+		return false
 	}
-	s.mu.Unlock()
-	if !first {
-		<-s.ended // bounded by the first one's context
-		return s.err
-	}
-	defer close(s.ended)
-	select {
-	case <-s.idle:
-	case <-ctx.Done():
-		s.err = contract.Errorf(contract.CodeTimeout, ctx.Err(), "calls were still running when the store was closed")
-	}
-	if err := s.farewell(ctx); err != nil && s.err == nil {
-		s.err = err
-	}
-	return s.err
+	s.over = true
+	close(s.dead)
+	return true
 }
 
 // farewell stops what runs in the background and hangs up.
 func (s *Store) farewell(ctx context.Context) error {
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
-	close(s.dead)
+	s.stop()
 	done := make(chan struct{})
 	go func() {
 		s.behind.Wait()

@@ -82,7 +82,7 @@ func (s *Store) acquireWaiting(ctx context.Context, a *attempt, patience time.Du
 			return w.end(ctx)
 		case <-ctx.Done():
 			return w.end(ctx)
-		case <-s.closing:
+		case <-s.handle.Closing():
 			return w.close(ctx)
 		case <-s.dead:
 			return contract.Result{}, contract.Errorf(contract.CodeOutcomeUnknown, nil, "the store died during the call")

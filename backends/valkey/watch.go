@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
 
 	"leased/contract"
+	"leased/contract/lifecycle"
 )
 
 const (
@@ -47,19 +47,17 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 	if !ok {
 		return nil, unexpected(a)
 	}
-	st := &stream{store: s, room: room, filter: *r, at: at, generation: generation, ended: make(chan struct{})}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errClosed()
+	life, err := s.handle.Stream()
+	if err != nil {
+		return nil, err
 	}
-	s.streams[st] = struct{}{}
-	return st, nil
+	return &stream{Stream: life, store: s, room: room, filter: *r, at: at, generation: generation}, nil
 }
 
 func errAfter() error { return contract.Invalid("after", "is not the id of an event") }
 
 type stream struct {
+	*lifecycle.Stream
 	store  *Store
 	room   *room
 	filter contract.WatchRequest
@@ -70,27 +68,13 @@ type stream struct {
 	known bool
 	// generation is the link's as of at.
 	generation int64
-	once       sync.Once
-	ended      chan struct{}
-}
-
-func (st *stream) end() { st.once.Do(func() { close(st.ended) }) }
-
-// Close implements contract.Stream.
-func (st *stream) Close() {
-	st.end()
-	st.store.mu.Lock()
-	defer st.store.mu.Unlock()
-	delete(st.store.streams, st)
 }
 
 // Next implements contract.Stream.
 func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 	for {
-		select {
-		case <-st.ended:
-			return contract.Event{}, contract.Errorf(contract.CodeClosed, nil, "the stream is closed")
-		default:
+		if err := st.Err(); err != nil {
+			return contract.Event{}, err
 		}
 		if len(st.ahead) > 0 {
 			ev, show, err := st.take()
@@ -178,7 +162,7 @@ func (st *stream) read(ctx context.Context) error {
 	defer close(stop)
 	go func() {
 		select {
-		case <-st.ended:
+		case <-st.Ended():
 			cancel()
 		case <-stop:
 		}

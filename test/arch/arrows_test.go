@@ -42,9 +42,11 @@ func rows() []row {
 			why: "the suite judges every store by contract alone"},
 		{folder: "contract/memstore", local: []string{"contract"},
 			why: "the oracle shares no code with the stores it is compared with"},
-		{folder: "backends/*", local: []string{"contract"}, families: []string{anyOne},
+		{folder: "contract/lifecycle", local: []string{"contract"},
+			why: "what a store needs to end well knows no store"},
+		{folder: "backends/*", local: []string{"contract", "contract/lifecycle"}, families: []string{anyOne},
 			why: "a backend sees contract and one vendor's client, never another backend, the gateway or the cluster"},
-		{folder: "backends/raftkv", local: []string{"contract"}, families: []string{anyOne},
+		{folder: "backends/raftkv", local: []string{"contract", "contract/lifecycle"}, families: []string{anyOne},
 			// The suite must run on a real node. The product wires the two in cmd/leased.
 			testLocal: []string{"cluster"},
 			why:       "raftkv proposes through an interface that it declares itself"},
