@@ -3,7 +3,6 @@ package proc
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -103,12 +102,7 @@ func etcdBinary(t EtcdTB) string {
 
 func etcdURL(t EtcdTB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	defer func() { _ = l.Close() }()
-	return "http://" + l.Addr().String()
+	return "http://" + loopback(FreePort(t))
 }
 
 // Endpoints returns the client URLs of the members.

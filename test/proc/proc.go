@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -117,7 +116,7 @@ func StartLeasedOn(t *testing.T, bin, dir, config string) *Server {
 
 func startLeased(t *testing.T, bin, dir string, args ...string) *Server {
 	t.Helper()
-	addr := freeAddress(t)
+	addr := loopback(FreePort(t))
 	cmd := exec.Command(bin, append([]string{"serve"}, args...)...)
 	cmd.Env = append(os.Environ(), "LEASED_HTTP_LISTEN="+addr, "LEASED_NODE_DATA_DIR="+filepath.Join(dir, "data"))
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -160,16 +159,6 @@ func answers(ctx context.Context, url string) bool {
 	}
 	_ = res.Body.Close()
 	return res.StatusCode == http.StatusOK
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // Memory returns a field of the process's status, such as VmRSS, in bytes.

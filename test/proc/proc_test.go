@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -129,4 +130,33 @@ func receive(conn net.Conn, d time.Duration) (string, error) {
 	buf := make([]byte, 1024)
 	n, err := conn.Read(buf)
 	return string(buf[:n]), err
+}
+
+// TestFreePort holds that a port stays the test's while nobody listens on it.
+func TestFreePort(t *testing.T) {
+	var mine int
+	t.Run("held", func(t *testing.T) {
+		mine = proc.FreePort(t)
+		sign, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(mine)))
+		if err == nil {
+			_ = sign.Close()
+			t.Error("the port that was handed out can be handed out again")
+		}
+		seen := map[int]bool{mine: true}
+		for range 500 {
+			port := proc.FreePort(t)
+			if seen[port] {
+				t.Fatalf("port %d was handed out twice", port)
+			}
+			seen[port] = true
+			if port < 10_000 || port >= 20_000 {
+				t.Fatalf("port %d may be a connection's", port)
+			}
+		}
+	})
+	sign, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(mine)))
+	if err != nil {
+		t.Fatalf("the port is held after the test: %v", err)
+	}
+	_ = sign.Close()
 }

@@ -47,7 +47,7 @@ func StartValkey(t TB, options ...string) *Valkey {
 func startValkey(t TB, bin string, conf []string, options []string) *Valkey {
 	t.Helper()
 	v := &Valkey{bin: bin, Dir: t.TempDir(), port: FreePort(t)}
-	v.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(v.port))
+	v.Addr = loopback(v.port)
 	if conf != nil {
 		file := filepath.Join(v.Dir, "start.conf")
 		if err := os.WriteFile(file, []byte(strings.Join(conf, "\n")+"\n"), 0o600); err != nil {
@@ -63,39 +63,6 @@ func startValkey(t TB, bin string, conf []string, options []string) *Valkey {
 	t.Cleanup(func() { v.Kill() })
 	v.Start(t)
 	return v
-}
-
-// FreePort returns a loopback port that nobody listens on, low enough that a
-// cluster's bus, 10,000 above, has one too.
-func FreePort(t TB) int {
-	t.Helper()
-	for range 1000 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatalf("free port: %v", err)
-		}
-		addr, ok := l.Addr().(*net.TCPAddr)
-		_ = l.Close()
-		if !ok {
-			continue
-		}
-		// Ephemeral ports may be given to any connection: servers get others.
-		port := 10_000 + addr.Port%15_000
-		if free(port) && free(port+10_000) {
-			return port
-		}
-	}
-	t.Fatalf("there is no free port")
-	return 0
-}
-
-func free(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		return false
-	}
-	_ = l.Close()
-	return true
 }
 
 // Start starts the server again after Kill or Stop, on the same port with the
