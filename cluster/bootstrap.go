@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
-	"net"
 
 	"github.com/hashicorp/raft"
 )
@@ -13,8 +11,8 @@ import (
 //
 // Crash-safe in each step: until Founded is on disk the next start deletes the
 // log and begins again, with the cluster id that is already written.
-func (s *storage) found(conf *raft.Config, cfg Config, trans raft.Transport) error {
-	if s.id.Founded {
+func (s *storage) found(conf *raft.Config, server raft.ServerID, address raft.ServerAddress, trans raft.Transport) error {
+	if s.id.get().Founded {
 		has, err := raft.HasExistingState(s.cache, s.log, s.snapshots)
 		if err != nil {
 			return err
@@ -23,17 +21,19 @@ func (s *storage) found(conf *raft.Config, cfg Config, trans raft.Transport) err
 			return s.checkComplete()
 		}
 		return fmt.Errorf("the log of node %q in %s is empty: restore the directory from a backup; "+
-			"starting with an empty one would issue fencing tokens a second time", s.id.NodeID, s.dataDir)
+			"starting with an empty one would issue fencing tokens a second time", s.id.get().NodeID, s.dataDir)
 	}
-	first, err := firstConfiguration(cfg, trans.LocalAddr())
-	if err != nil {
-		return err
-	}
+	// Several members must not simply each write the same configuration, as raft's
+	// documentation proposes: a node whose disk was replaced would found the cluster
+	// again, and two of them would outvote the one that still has the data.
+	first := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: server, Address: address}}}
 	if err := raft.BootstrapCluster(conf, s.cache, s.log, s.snapshots, trans, first); err != nil {
 		return fmt.Errorf("write the first configuration: %w", err)
 	}
-	s.id.Founded = true
-	return s.id.write(s.path(identityFile))
+	return s.id.change(func(id *identity) error {
+		id.Founded = true
+		return nil
+	})
 }
 
 // checkComplete refuses a log whose beginning was deleted below a snapshot that
@@ -48,32 +48,4 @@ func (s *storage) checkComplete() error {
 			s.dataDir, first, s.path(snapshotDir), snapshot)
 	}
 	return nil
-}
-
-// firstConfiguration returns who forms the cluster: this node, alone.
-//
-// Several members must not simply each write the same configuration, as raft's
-// documentation proposes: a node whose disk was replaced would found the cluster
-// again, and two of them would outvote the one that still has the data.
-func firstConfiguration(cfg Config, local raft.ServerAddress) (raft.Configuration, error) {
-	address := local
-	switch len(cfg.Members) {
-	case 0:
-	case 1:
-		member, ok := cfg.Members[cfg.NodeID]
-		if !ok {
-			return raft.Configuration{}, fmt.Errorf("cluster.members does not name this node, %q", cfg.NodeID)
-		}
-		if _, _, err := net.SplitHostPort(member); err != nil {
-			return raft.Configuration{}, fmt.Errorf("cluster.members: address of %q: %w", cfg.NodeID, err)
-		}
-		address = raft.ServerAddress(member)
-	default:
-		return raft.Configuration{}, errors.New("cluster.members names several nodes: this release runs single nodes; leave cluster.members out")
-	}
-	return raft.Configuration{Servers: []raft.Server{{
-		Suffrage: raft.Voter,
-		ID:       raft.ServerID(cfg.NodeID),
-		Address:  address,
-	}}}, nil
 }

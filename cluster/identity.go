@@ -9,25 +9,43 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 )
 
-const identityVersion = 1
+const (
+	identityVersion = 2
+	// identityAlone is the version of releases that ran single nodes only, whose
+	// folders have no incarnation.
+	identityAlone = 1
+	// incarnationLength makes two folders of one node differ; 50 bits.
+	incarnationLength = 10
+)
 
 // identity says whose folder this is. It is written before the log is created
 // and again once the log is complete.
 type identity struct {
-	Version   int    `json:"version"`
-	NodeID    string `json:"node_id"`
-	ClusterID string `json:"cluster_id"`
+	Version int    `json:"version"`
+	NodeID  string `json:"node_id"`
+	// Incarnation tells this folder from others of the same node, see serverID.
+	Incarnation string `json:"incarnation,omitempty"`
+	ClusterID   string `json:"cluster_id"`
 	// Founded is set when the first configuration is in the log. Until then raft
-	// has never run here and nothing in the log is worth keeping; from then on a
-	// missing log is a loss.
+	// has sent nothing from here and nothing in the log is worth keeping; from then
+	// on a missing log is a loss.
 	Founded bool `json:"founded"`
 }
 
 func newIdentity(nodeID string) *identity {
-	return &identity{Version: identityVersion, NodeID: nodeID, ClusterID: rand.Text()}
+	return &identity{
+		Version: identityVersion, NodeID: nodeID,
+		Incarnation: strings.ToLower(rand.Text()[:incarnationLength]),
+		ClusterID:   rand.Text(),
+	}
 }
+
+func (id *identity) serverID() string { return serverID(id.NodeID, id.Incarnation) }
 
 // readIdentity returns nil without an error when there is none.
 func readIdentity(path string) (*identity, error) {
@@ -48,12 +66,43 @@ func readIdentity(path string) (*identity, error) {
 		return nil, fmt.Errorf("%s: data after the identity", path)
 	}
 	switch {
-	case id.Version != identityVersion:
-		return nil, fmt.Errorf("%s: version %d, this release knows %d: start the release that wrote it", path, id.Version, identityVersion)
+	case id.Version != identityVersion && id.Version != identityAlone:
+		return nil, fmt.Errorf("%s: version %d, this release knows %d and %d: start the release that wrote it",
+			path, id.Version, identityAlone, identityVersion)
 	case id.NodeID == "" || id.ClusterID == "":
 		return nil, fmt.Errorf("%s: node_id or cluster_id is missing", path)
 	}
 	return id, nil
+}
+
+// member tells whether the node belongs to a cluster, for ever.
+func (id *identity) member() bool { return id.Founded }
+
+// identityKeeper is the identity on disk and a copy to read.
+type identityKeeper struct {
+	path    string
+	writing sync.Mutex // held while the file is written: one change after the other
+	current atomic.Pointer[identity]
+}
+
+// get returns the identity as it is on disk. It must not be changed.
+func (k *identityKeeper) get() *identity { return k.current.Load() }
+
+// change makes the changes of edit durable before anybody sees them. An error of
+// edit leaves everything as it was.
+func (k *identityKeeper) change(edit func(id *identity) error) error {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	next := *k.get()
+	next.Version = identityVersion
+	if err := edit(&next); err != nil {
+		return err
+	}
+	if err := next.write(k.path); err != nil {
+		return fmt.Errorf("write %s: %w", k.path, err)
+	}
+	k.current.Store(&next)
+	return nil
 }
 
 // write replaces the file at path. After a crash there is the old identity or

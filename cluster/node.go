@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -22,12 +25,22 @@ type Config struct {
 	NodeID string
 	// DataDir is the node's folder. The node owns what is in its subfolder raft.
 	DataDir string
-	// Listen is the host and port for peers, on loopback. Empty: there is no peer
-	// port, and the node cannot be joined by others.
+	// Listen is the host and port for peers, for raft and for calls alike. Empty:
+	// there is no peer port, and the node cannot be joined by others. Off loopback
+	// TLS is required.
 	Listen string
-	// Members is id → address of the nodes that form the cluster. It is read at
-	// the first start only. Empty: this node alone.
+	// Members is node id → host:port of the nodes that form the cluster, this one
+	// included, at the first start. Later it is where else a node is looked for
+	// than at the addresses that the cluster knows. This node's own entry is what
+	// it tells others; without one it tells the address it listens on. Empty: this
+	// node alone.
 	Members map[string]string
+	// TLS secures and authenticates connections between nodes. The zero value is
+	// plain TCP, on loopback only.
+	TLS TLSFiles
+	// Dial, if set, makes the connections to peers in place of a net.Dialer. Tests
+	// cut and slow connections with it.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Snapshot says when a snapshot is taken on its own.
 	Snapshot SnapshotConfig
 	// Logger gets what the node and raft report. Nil: nobody does.
@@ -36,15 +49,11 @@ type Config struct {
 
 // complete checks c and fills in its defaults.
 func (c Config) complete() (Config, error) {
-	if c.NodeID == "" || len(c.NodeID) > maxNodeID {
-		return c, fmt.Errorf("node.id %q: want 1 to %d characters", c.NodeID, maxNodeID)
+	if err := checkNodeID(c.NodeID); err != nil {
+		return c, fmt.Errorf("node.id %w", err)
 	}
-	for _, r := range c.NodeID {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
-		default:
-			return c, fmt.Errorf("node.id %q: only letters, digits, dots, hyphens and underscores are allowed", c.NodeID)
-		}
+	if err := c.checkPeers(); err != nil {
+		return c, err
 	}
 	if c.DataDir == "" {
 		return c, errors.New("node.data_dir is empty")
@@ -67,14 +76,56 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
+func checkNodeID(id string) error {
+	if id == "" || len(id) > maxNodeID {
+		return fmt.Errorf("%q: want 1 to %d characters", id, maxNodeID)
+	}
+	for _, r := range id {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
+		default:
+			return fmt.Errorf("%q: only letters, digits, dots, hyphens and underscores are allowed", id)
+		}
+	}
+	return nil
+}
+
+func (c Config) checkPeers() error {
+	if err := c.TLS.check(); err != nil {
+		return err
+	}
+	if len(c.Members) == 0 {
+		return nil
+	}
+	if _, ok := c.Members[c.NodeID]; !ok {
+		return fmt.Errorf("cluster.members does not name this node, %q", c.NodeID)
+	}
+	if len(c.Members) > 1 && c.Listen == "" {
+		return errors.New("cluster.members names several nodes, but cluster.listen is empty: others could not reach this node")
+	}
+	for id, address := range c.Members {
+		if err := checkNodeID(id); err != nil {
+			return fmt.Errorf("cluster.members: %w", err)
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return fmt.Errorf("cluster.members: address of %q: %w", id, err)
+		}
+	}
+	return nil
+}
+
 // Node is a running node. Its methods may be called concurrently.
 type Node struct {
 	cfg     Config
 	log     *slog.Logger
 	raftID  raft.ServerID
-	address raft.ServerAddress
+	address string // for peers; the node id when there is no peer port
 
 	storage   *storage
+	book      *addresses
+	port      *peerPort // nil when there is no peer port
+	peers     *calls
+	leader    *leaderWatch
 	machine   *machine
 	raft      *raft.Raft
 	leads     *leadership
@@ -115,7 +166,8 @@ func Open(ctx context.Context, cfg Config, fsm raft.FSM) (*Node, error) {
 	n := &Node{
 		cfg:      cfg,
 		log:      cfg.Logger.With("node", cfg.NodeID),
-		raftID:   raft.ServerID(cfg.NodeID),
+		address:  cfg.NodeID,
+		book:     newAddresses(cfg.Members),
 		machine:  newMachine(fsm),
 		leads:    newLeadership(),
 		places:   make(places, maxInFlight),
@@ -136,24 +188,32 @@ func (n *Node) open(ctx context.Context) error {
 	if n.storage, err = openStorage(ctx, n.cfg, logger, &n.undo); err != nil {
 		return err
 	}
-	trans, err := newTransport(ctx, n.cfg, logger)
-	if err != nil {
+	n.raftID = raft.ServerID(n.storage.id.get().serverID())
+	if err := n.listen(ctx); err != nil {
 		return err
 	}
+	trans := newTransport(n.raftID, n.port, logger)
 	n.undo.push("transport", trans.Close)
-	n.address = trans.LocalAddr()
 
 	// Some room, so that raft can go on while a notice is being looked at.
 	notices := make(chan bool, 8)
-	conf := raftConfig(n.cfg, logger, notices)
-	if err := n.storage.found(conf, n.cfg, trans); err != nil {
+	conf := raftConfig(n.cfg, n.raftID, logger, notices)
+	if len(n.cfg.Members) > 1 && !n.storage.id.get().Founded {
+		return errors.New("cluster.members names several nodes: founding such a cluster is not in this release")
+	}
+	if err := n.storage.found(conf, n.raftID, raft.ServerAddress(n.address), trans); err != nil {
 		return err
 	}
 	start := time.Now()
 	if n.raft, err = n.startRaft(conf, trans); err != nil {
 		return fmt.Errorf("start raft in %s: %w", n.storage.dir, err)
 	}
+	n.book.use(n.raft)
 	n.startWatch(notices)
+	n.leader = watchLeader(n.raft)
+	n.undo.push("leader", n.leader.close)
+	n.peers = newCalls(n.port, http.NotFoundHandler(), n.log)
+	n.undo.push("calls of peers", n.peers.close)
 	n.undo.push("terms", n.stopTerms)
 
 	n.snapshots = newSnapshotter(n.cfg.Snapshot, n.log, n.machine, n.storage.snapshots, func() error {
@@ -170,9 +230,28 @@ func (n *Node) open(ctx context.Context) error {
 			return err
 		}
 	}
-	n.log.Info("node started", "data_dir", n.cfg.DataDir, "cluster", n.storage.id.ClusterID, "address", n.address,
+	n.log.Info("node started", "data_dir", n.cfg.DataDir, "cluster", n.storage.id.get().ClusterID, "address", n.address,
 		"last_index", n.raft.LastIndex(), "restored_index", n.machine.applied.Load(), "duration", time.Since(start))
 	return nil
+}
+
+// listen opens the peer port, if there is one.
+func (n *Node) listen(ctx context.Context) error {
+	if n.cfg.Listen != "" {
+		port, err := listenPeers(ctx, n.cfg, n.book, n.membership)
+		if err != nil {
+			return err
+		}
+		n.undo.push("peer port", port.Close)
+		n.port, n.address = port, cmp.Or(port.address, n.cfg.NodeID)
+	}
+	return nil
+}
+
+// membership is what the node is to its peers now.
+func (n *Node) membership() membership {
+	id := n.storage.id.get()
+	return membership{serverID: id.serverID(), clusterID: id.ClusterID, member: id.member()}
 }
 
 // startRaft returns an error where raft panics with one: when it cannot read an

@@ -158,9 +158,9 @@ func TestOpen_refusals(t *testing.T) {
 		},
 		"an identity of a later release": {
 			func(f *folder) {
-				f.write(identityFile, `{"version":2,"node_id":"n1","cluster_id":"c","founded":true}`)
+				f.write(identityFile, `{"version":3,"node_id":"n1","cluster_id":"c","founded":true}`)
 			},
-			"version 2, this release knows 1",
+			"version 3, this release knows 1 and 2",
 		},
 		"an identity with a field of a later release": {
 			func(f *folder) {
@@ -224,7 +224,11 @@ func TestOpen_badConfig(t *testing.T) {
 		"negative entries":   {func(c *Config) { c.Snapshot.Entries = -1 }, "cluster.snapshot.entries -1"},
 		"negative interval":  {func(c *Config) { c.Snapshot.Interval = -1 }, "cluster.snapshot.interval -1ns"},
 		"several members": {func(c *Config) { c.Members = map[string]string{"n1": "127.0.0.1:1", "n2": "127.0.0.1:2"} },
-			"this release runs single nodes"},
+			"cluster.listen is empty"},
+		"a part of the files for TLS": {func(c *Config) { c.TLS.Cert = "node.pem" }, "cluster.tls needs cert, key and ca"},
+		"TLS from files that are not there": {func(c *Config) {
+			c.Listen, c.TLS = "127.0.0.1:0", TLSFiles{"none.pem", "none.pem", "none.pem"}
+		}, "cluster.tls: open none.pem"},
 		"member of another name":     {func(c *Config) { c.Members = map[string]string{"n2": "127.0.0.1:1"} }, `does not name this node, "n1"`},
 		"member without a port":      {func(c *Config) { c.Members = map[string]string{"n1": "127.0.0.1"} }, "missing port"},
 		"port for everybody":         {func(c *Config) { c.Listen = ":0" }, "not a loopback address"},

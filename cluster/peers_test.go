@@ -15,23 +15,31 @@ import (
 
 // peer is a bare raft node, so that a Node can be seen to lose its majority.
 type peer struct {
-	id    raft.ServerID
-	raft  *raft.Raft
-	fsm   *ledger
-	trans *raft.NetworkTransport
+	id   raft.ServerID
+	raft *raft.Raft
+	fsm  *ledger
+	port *peerPort
 }
 
-func startPeer(t *testing.T, id raft.ServerID) *peer {
+// startPeer starts a node that takes itself for a member of the cluster of n.
+func startPeer(t *testing.T, n *Node, id string) *peer {
 	t.Helper()
-	logger := newRaftLogger(testLogger(t))
-	trans, err := raft.NewTCPTransportWithLogger("127.0.0.1:0", nil, 3, time.Second, logger)
+	cfg, err := Config{NodeID: id, DataDir: "unused", Listen: "127.0.0.1:0", Logger: testLogger(t)}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf := raftConfig(Config{NodeID: string(id)}, logger, make(chan bool, 1000))
+	book := newAddresses(map[string]string{n.cfg.NodeID: n.address})
+	port, err := listenPeers(testContext(t), cfg, book, func() membership {
+		return membership{serverID: id, clusterID: n.Status().ClusterID, member: true}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{id: raft.ServerID(id), fsm: new(ledger), port: port}
+	logger := newRaftLogger(cfg.Logger)
+	conf := raftConfig(cfg, p.id, logger, make(chan bool, 1000))
 	store := raft.NewInmemStore()
-	p := &peer{id: id, fsm: new(ledger), trans: trans}
-	p.raft, err = raft.NewRaft(conf, p.fsm, store, store, raft.NewInmemSnapshotStore(), trans)
+	p.raft, err = raft.NewRaft(conf, p.fsm, store, store, raft.NewInmemSnapshotStore(), newTransport(p.id, port, logger))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +57,7 @@ func (p *peer) stop(t *testing.T) {
 func join(t *testing.T, n *Node, peers ...*peer) {
 	t.Helper()
 	for _, p := range peers {
-		if err := n.raft.AddVoter(p.id, p.trans.LocalAddr(), 0, patience).Error(); err != nil {
+		if err := n.raft.AddVoter(p.id, raft.ServerAddress(p.port.address), 0, patience).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +71,7 @@ func TestNode_majorityLost(t *testing.T) {
 	cfg.Listen = "127.0.0.1:0"
 	cfg.Logger = testLogger(t)
 	n := lead(t, cfg, new(ledger))
-	p2, p3 := startPeer(t, "n2"), startPeer(t, "n3")
+	p2, p3 := startPeer(t, n, "n2"), startPeer(t, n, "n3")
 	join(t, n, p2, p3)
 	propose(t, n, "a")
 	if err := n.Confirm(testContext(t)); err != nil {
@@ -107,11 +115,11 @@ func TestNode_leadsAgain(t *testing.T) {
 	cfg.Logger = testLogger(t)
 	fsm := new(ledger)
 	n := lead(t, cfg, fsm)
-	p := startPeer(t, "n2")
+	p := startPeer(t, n, "n2")
 	join(t, n, p)
 	propose(t, n, "a")
 	before, changed := n.Leadership()
-	if err := n.raft.LeadershipTransferToServer(p.id, p.trans.LocalAddr()).Error(); err != nil {
+	if err := n.raft.LeadershipTransferToServer(p.id, raft.ServerAddress(p.port.address)).Error(); err != nil {
 		t.Fatal(err)
 	}
 	<-changed
@@ -127,7 +135,7 @@ func TestNode_leadsAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := p.raft.LeadershipTransferToServer("n1", n.address).Error(); err != nil {
+	if err := p.raft.LeadershipTransferToServer(n.raftID, raft.ServerAddress(n.address)).Error(); err != nil {
 		t.Fatal(err)
 	}
 	after := waitLeader(t, n)
@@ -144,13 +152,13 @@ func TestNode_leadsAgain(t *testing.T) {
 	p.stop(t)
 }
 
-// TestPeerStream_Close: connections that a peer leaves open end with the node.
-func TestPeerStream_Close(t *testing.T) {
+// TestPeerPort_Close: connections that a peer leaves open end with the node.
+func TestPeerPort_Close(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	cfg := testConfig(t.TempDir())
 	cfg.Listen = "127.0.0.1:0"
 	n := lead(t, cfg, new(ledger))
-	conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", string(n.address))
+	conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", n.address)
 	if err != nil {
 		t.Fatal(err)
 	}

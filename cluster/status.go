@@ -3,6 +3,8 @@ package cluster
 import (
 	"strings"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // Status is what a node knows of itself and its cluster. The values are read one
@@ -42,8 +44,8 @@ type Status struct {
 func (n *Node) Status() Status {
 	s := Status{
 		NodeID:       n.cfg.NodeID,
-		ClusterID:    n.storage.id.ClusterID,
-		Address:      string(n.address),
+		ClusterID:    n.storage.id.get().ClusterID,
+		Address:      n.address,
 		Role:         strings.ToLower(n.raft.State().String()),
 		Term:         n.raft.CurrentTerm(),
 		LastContact:  n.raft.LastContact(),
@@ -51,9 +53,20 @@ func (n *Node) Status() Status {
 		CommitIndex:  n.raft.CommitIndex(),
 		AppliedIndex: n.machine.applied.Load(),
 	}
-	address, id := n.raft.LeaderWithID()
-	s.LeaderID, s.LeaderAddress = string(id), string(address)
+	_, leader := n.raft.LeaderWithID()
+	s.LeaderID = nodeOf(string(leader))
+	s.LeaderAddress = n.addressOf(leader)
 	s.SnapshotIndex, s.SnapshotTime = n.storage.snapshots.latest()
 	s.LogBytes = n.storage.log.size()
 	return s
+}
+
+// addressOf returns where a server is reached according to raft's configuration.
+func (n *Node) addressOf(id raft.ServerID) string {
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if s.ID == id {
+			return string(s.Address)
+		}
+	}
+	return ""
 }

@@ -35,7 +35,7 @@ const (
 type storage struct {
 	dataDir   string // as configured, for messages
 	dir       string
-	id        *identity
+	id        *identityKeeper
 	log       *logStore
 	cache     *raft.LogCache
 	snapshots *snapshotStore
@@ -124,7 +124,8 @@ func (s *storage) identify(nodeID string) error {
 		return fmt.Errorf("%s belongs to node %q but its log %s is gone: restore the directory from a backup; "+
 			"starting with an empty one would issue fencing tokens a second time", s.dataDir, id.NodeID, s.path(logDir))
 	}
-	s.id = id
+	s.id = &identityKeeper{path: path}
+	s.id.current.Store(id)
 	return nil
 }
 
@@ -147,7 +148,7 @@ func (s *storage) removeLeftovers() error {
 			}
 		}
 	}
-	if s.id.Founded {
+	if s.id.get().Founded {
 		return nil
 	}
 	if err := os.RemoveAll(s.path(logDir)); err != nil {

@@ -30,9 +30,9 @@ const (
 
 // raftConfig returns how raft is run. Leadership changes go to notify, which
 // must be read until raft has stopped.
-func raftConfig(cfg Config, logger *raftLogger, notify chan<- bool) *raft.Config {
+func raftConfig(cfg Config, server raft.ServerID, logger *raftLogger, notify chan<- bool) *raft.Config {
 	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(cfg.NodeID)
+	c.LocalID = server
 	c.Logger = logger
 	c.NotifyCh = notify
 	c.HeartbeatTimeout = heartbeatTimeout + electNow

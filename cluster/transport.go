@@ -2,10 +2,7 @@ package cluster
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -13,8 +10,8 @@ import (
 
 const (
 	// rpcTimeout bounds one message between nodes; raft gives a snapshot more, by
-	// its size.
-	rpcTimeout = 10 * time.Second
+	// its size. A peer that vanished without a word holds up a heartbeat that long.
+	rpcTimeout = 2 * time.Second
 	// idleConns is how many unused connections to a peer are kept.
 	idleConns = 3
 )
@@ -25,117 +22,68 @@ type transport interface {
 	raft.WithClose
 }
 
-// newTransport returns an in-process transport, which no peer can reach, or
-// listens on cfg.Listen.
-func newTransport(ctx context.Context, cfg Config, logger *raftLogger) (transport, error) {
-	if cfg.Listen == "" {
-		_, trans := raft.NewInmemTransport(raft.ServerAddress(cfg.NodeID))
-		return trans, nil
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("cluster.listen: %w", err)
-	}
-	addr, ok := listener.Addr().(*net.TCPAddr)
-	if !ok || !addr.IP.IsLoopback() {
-		// Whoever reaches the port can write any command.
-		err := fmt.Errorf("cluster.listen: %s is not a loopback address: peers off this machine need mutual TLS, which this release lacks", cfg.Listen)
-		return nil, errors.Join(err, listener.Close())
+// newTransport returns an in-process transport, which no peer can reach, or one
+// over port. It knows nodes by their server ids only: addresses are looked up
+// when a connection is made.
+func newTransport(server raft.ServerID, port *peerPort, logger *raftLogger) transport {
+	if port == nil {
+		_, trans := raft.NewInmemTransport(raft.ServerAddress(server))
+		return trans
 	}
 	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream:  &peerStream{Listener: listener, conns: make(map[*peerConn]struct{})},
-		MaxPool: idleConns,
-		Timeout: rpcTimeout,
-		Logger:  logger,
-	}), nil
+		ServerAddressProvider: byID{},
+		Stream:                &raftStream{port, server},
+		MaxPool:               idleConns,
+		Timeout:               rpcTimeout,
+		Logger:                logger,
+	})
 }
 
-var _ raft.StreamLayer = (*peerStream)(nil)
+// byID makes raft hand the id of a server, instead of the address in its
+// configuration, to whoever dials.
+type byID struct{}
 
-// peerStream accepts and dials connections between peers.
-//
-// It closes all of them with the listener. raft's transport leaves the accepted
-// ones open until the peer closes its end, and a goroutine with each, and the
-// unused ones that it dialed for ever.
-type peerStream struct {
-	net.Listener
-
-	mu     sync.Mutex
-	closed bool
-	conns  map[*peerConn]struct{}
-	served sync.WaitGroup // accepted connections that are not closed
+// ServerAddr implements raft.ServerAddressProvider.
+func (byID) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	return raft.ServerAddress(id), nil
 }
 
-// Dial implements raft.StreamLayer.
-func (p *peerStream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout}
-	conn, err := d.DialContext(context.Background(), "tcp", string(address))
-	if err != nil {
-		return nil, err
-	}
-	return p.track(&peerConn{Conn: conn, stream: p})
+var _ raft.StreamLayer = (*raftStream)(nil)
+
+// raftStream is the part of the peer port that raft sees.
+type raftStream struct {
+	port *peerPort
+	self raft.ServerID
+}
+
+// Dial implements raft.StreamLayer. The address is a server id, see byID.
+func (s *raftStream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return s.port.dial(ctx, protoRaft, string(address))
 }
 
 // Accept implements net.Listener.
-func (p *peerStream) Accept() (net.Conn, error) {
-	conn, err := p.Listener.Accept()
-	if err != nil {
-		return nil, err
+func (s *raftStream) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.port.raft:
+		return c, nil
+	case <-s.port.done:
+		return nil, net.ErrClosed
 	}
-	return p.track(&peerConn{Conn: conn, stream: p, accepted: true})
 }
 
-// track remembers c until it is closed.
-func (p *peerStream) track(c *peerConn) (net.Conn, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, errors.Join(net.ErrClosed, c.Conn.Close())
-	}
-	p.conns[c] = struct{}{}
-	if c.accepted {
-		p.served.Add(1) // under the lock, so that Close does not wait already
-	}
-	return c, nil
-}
+// Close implements net.Listener.
+func (s *raftStream) Close() error { return s.port.Close() }
 
-// Close implements net.Listener. It returns when the goroutines that raft's
-// transport started for accepted connections have let go of them.
-func (p *peerStream) Close() error {
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return nil
-	}
-	p.closed = true
-	err := p.Listener.Close()
-	for c := range p.conns {
-		// Only what is below: whoever reads from it sees the error and closes it.
-		_ = c.Conn.Close()
-	}
-	p.mu.Unlock()
-	p.served.Wait()
-	return err
-}
+// Addr implements net.Listener. raft tells it to others as the leader's address.
+func (s *raftStream) Addr() net.Addr { return serverAddr(s.self) }
 
-type peerConn struct {
-	net.Conn
+// serverAddr is a server id where an address is asked for.
+type serverAddr raft.ServerID
 
-	stream   *peerStream
-	accepted bool
-	once     sync.Once
-}
+// Network implements net.Addr.
+func (serverAddr) Network() string { return "server id" }
 
-// Close implements net.Conn.
-func (c *peerConn) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(func() {
-		c.stream.mu.Lock()
-		defer c.stream.mu.Unlock()
-		delete(c.stream.conns, c)
-		if c.accepted {
-			c.stream.served.Done()
-		}
-	})
-	return err
-}
+// String implements net.Addr.
+func (a serverAddr) String() string { return string(a) }
