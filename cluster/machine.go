@@ -32,6 +32,9 @@ type machine struct {
 	// snapshot: a snapshot later than that holds nothing new.
 	command atomic.Uint64
 
+	// arriving is told how many commands are about to be applied.
+	arriving func(commands int)
+
 	waiting atomic.Int64
 	mu      sync.Mutex
 	moved   chan struct{} // closed at the next advance; nil when nobody waits
@@ -49,6 +52,9 @@ func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 		return nil
 	}
 	commands := onlyCommands(entries)
+	if m.arriving != nil {
+		m.arriving(len(commands))
+	}
 	answers := m.apply(commands)
 	if len(commands) > 0 {
 		m.command.Store(commands[len(commands)-1].Index)

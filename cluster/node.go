@@ -136,7 +136,8 @@ type Node struct {
 	// Both hold futures that raft would never answer once it is shut down.
 	calls    gate
 	terms    gate
-	places   places // of the commands that raft holds
+	places   places // of the commands that are not answered
+	batches  batches
 	stopping chan struct{}
 
 	undo      cleanup
@@ -174,6 +175,12 @@ func Open(ctx context.Context, cfg Config, fsm raft.FSM) (*Node, error) {
 		stopping: make(chan struct{}),
 		closed:   make(chan struct{}),
 	}
+	n.batches.submit = func(command []byte) raft.ApplyFuture {
+		// Without a timeout: there is room. With one raft would set a timer each time.
+		return n.raft.Apply(command, 0)
+	}
+	n.batches.done = func() { n.places.free(); n.calls.leave() }
+	n.machine.arriving = n.batches.arrived
 	if err := n.open(ctx); err != nil {
 		return nil, fmt.Errorf("open node %s: %w", cfg.NodeID, errors.Join(err, n.undo.run()))
 	}

@@ -59,43 +59,24 @@ func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 		n.calls.leave()
 		return nil, fmt.Errorf("%w: %w", ErrNotSubmitted, err)
 	}
-	answers := n.submit(command)
+	p := &proposal{command: command, answers: make(chan answer, 1)}
+	n.batches.put(p)
 	select {
-	case a := <-answers:
+	case a := <-p.answers:
 		return a.result()
 	case <-ctx.Done():
 	}
+	if n.batches.remove(p) {
+		n.places.free()
+		n.calls.leave()
+		return nil, fmt.Errorf("%w: %w", ErrNotSubmitted, context.Cause(ctx))
+	}
 	select {
-	case a := <-answers: // both were ready
+	case a := <-p.answers: // both were ready
 		return a.result()
 	default:
 		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, context.Cause(ctx))
 	}
-}
-
-// submit hands command to raft and returns where the answer will be.
-//
-// raft's futures can only be waited for, so each gets a goroutine. Answering
-// from the FSM's wrapper instead, without one, made no difference that could be
-// measured (both within 1 µs of 20 µs per command).
-//
-// The goroutine and not the caller is what Close waits for: raft never answers
-// commands that it still holds when it is shut down.
-func (n *Node) submit(command []byte) <-chan answer {
-	// Without a timeout: there is room. With one raft would set a timer each time,
-	// and "timed out" would arrive together with the end of ctx and be lost.
-	future := n.raft.Apply(command, 0)
-	answers := make(chan answer, 1)
-	go func() {
-		defer n.calls.leave()
-		defer n.places.free()
-		a := answer{err: future.Error()}
-		if a.err == nil {
-			a.response = future.Response()
-		}
-		answers <- a
-	}()
-	return answers
 }
 
 type answer struct {

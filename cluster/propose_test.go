@@ -278,7 +278,8 @@ func TestNode_batchingFSM(t *testing.T) {
 	release()
 	answered.Wait()
 	stop(t, n)
-	if got, want := fsm.largest, 20; got != want {
+	// raft was given the first at once.
+	if got, want := fsm.largest, 19; got != want {
 		t.Errorf("largest batch = %d, want the %d commands that were waiting", got, want)
 	}
 
