@@ -120,11 +120,8 @@ func (st *step) end(ks *keyState, e ending, keepAnswer int64) *lease {
 	st.expiries.Delete(due[*ident]{at: l.expires, what: l.ident})
 	st.held.Delete(l)
 	st.countActive(l.ns, l.owner, -1)
-	if a, ok := st.answers.Get(answer{scope: l.scope}); ok && a.g == l.grant {
-		a.drop = st.now + l.keepAnswer
-		st.answers.Set(a)
-		st.answerDrops.Set(due[contract.Scope]{at: a.drop, what: a.scope})
-	}
+	// The acquire's answer, which its lease kept until now.
+	st.answerDrops.Set(due[contract.Scope]{at: st.now + l.keepAnswer, what: l.scope})
 
 	next := *ks
 	next.active, next.last = nil, &over

@@ -122,11 +122,21 @@ func checkInvariants(t *testing.T, s *state) {
 	}
 	drops := 0
 	s.answers.Scan(func(a answer) bool {
-		if s.current(a.g) == nil {
+		l := s.current(a.g)
+		if l == nil {
 			t.Errorf("a stored answer outlived its lease")
+			return true
 		}
-		if a.drop != 0 {
-			drops++
+		at := a.drop
+		if a.verb == contract.VerbAcquire && l.end != nil {
+			at = l.end.when + l.keepAnswer
+		}
+		if at == 0 {
+			return true // kept as long as its lease is active
+		}
+		drops++
+		if _, ok := s.answerDrops.Get(due[contract.Scope]{at: at, what: a.scope}); !ok {
+			t.Errorf("an answer of verb %d is not on the agenda for its end at %d", a.verb, at)
 		}
 		return true
 	})

@@ -336,8 +336,12 @@ func (r *reader) answer(a *answerRecord) error {
 		out.first = &first
 	}
 	r.s.answers.Set(out)
-	if out.drop != 0 {
-		r.s.answerDrops.Set(due[contract.Scope]{at: out.drop, what: out.scope})
+	drop := out.drop
+	if drop == 0 && l.end != nil {
+		drop = l.end.when + l.keepAnswer
+	}
+	if drop != 0 {
+		r.s.answerDrops.Set(due[contract.Scope]{at: drop, what: out.scope})
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ type answer struct {
 	print contract.Fingerprint
 	g     *grant
 	first *life // renew: the first answer
-	drop  int64 // 0 for an acquire whose lease is active: kept as long as that
+	drop  int64 // 0 for an acquire: kept as long as its lease is active, and keepAnswer longer
 	verb  contract.Verb
 }
 
