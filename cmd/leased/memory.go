@@ -25,6 +25,7 @@ func paceCollector(ctx context.Context, getenv func(string) string) (wait func()
 		return func() {}
 	}
 	done := make(chan struct{})
+	adviseHugePages()
 	before := debug.SetGCPercent(gcMaxPercent)
 	go func() {
 		defer close(done)

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// adviseHugePages does nothing where the kernel takes no such advice.
+func adviseHugePages() {}
