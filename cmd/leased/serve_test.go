@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 
 	"leased/client"
 	"leased/gateway/api"
+	"leased/test/proc"
 )
 
 // keyArgs name the key of these tests.
@@ -220,19 +222,16 @@ func untilQueued(t *testing.T, s *server, keyID string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for deadline := time.Now().Add(patience); ; {
+	proc.Succeeds(t, "one call waits", patience, func() error {
 		got, err := c.GetKey(t.Context(), "", keyID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Queue.Length == 1 {
-			return
+		if got.Queue.Length != 1 {
+			return fmt.Errorf("the queue is %+v", got.Queue)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the queue is %+v, want one waiter", got.Queue)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // TestServe_secondSignal: whoever cannot wait for the orderly end sends the

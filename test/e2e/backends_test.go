@@ -187,19 +187,11 @@ func (g *gatewayUnderTest) cycle(namespace string, within time.Duration) error {
 func (g *gatewayUnderTest) recovers(namespace string) {
 	g.t.Helper()
 	began := time.Now()
-	for {
-		err := g.cycle(namespace, time.Second)
-		took := time.Since(began)
-		if err == nil && took > recoverWithin {
-			g.t.Errorf("%s is served %v after its backend came back, want at most %v", namespace, took, recoverWithin)
-		}
-		if err == nil {
-			return
-		}
-		if took > 5*recoverWithin {
-			g.t.Fatalf("%s is not served %v after its backend came back: %v", namespace, took, err)
-		}
-		time.Sleep(10 * time.Millisecond)
+	proc.Succeeds(g.t, namespace+" is served after its backend came back", 5*recoverWithin, func() error {
+		return g.cycle(namespace, time.Second)
+	})
+	if took := time.Since(began); took > recoverWithin {
+		g.t.Errorf("%s is served %v after its backend came back, want at most %v", namespace, took, recoverWithin)
 	}
 }
 
@@ -262,15 +254,11 @@ func TestBackends_expiries(t *testing.T) {
 		}
 		want = append(want, fmt.Sprintf("leased_expirations_total{namespace=%q} 1\n", ns))
 	}
-	for began := time.Now(); ; {
+	proc.Succeeds(t, "the metrics count each expiry once", time.Minute, func() error {
 		_, body := g.get("/metrics")
-		missing := slices.DeleteFunc(slices.Clone(want), func(line string) bool { return strings.Contains(body, line) })
-		if len(missing) == 0 {
-			return
+		if missing := slices.DeleteFunc(slices.Clone(want), func(line string) bool { return strings.Contains(body, line) }); len(missing) > 0 {
+			return fmt.Errorf("they lack %q", missing)
 		}
-		if time.Since(began) > time.Minute {
-			t.Fatalf("the metrics lack %q", missing)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return nil
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leased/contract"
+	"leased/test/proc"
 )
 
 // stage is a namespace with what the operations need.
@@ -55,18 +56,21 @@ func (st *stage) acquire(name string) *contract.AcquireRequest {
 // server to be there.
 func (st *stage) grant(t *testing.T, name string) contract.Lease {
 	t.Helper()
-	for began := time.Now(); ; {
+	var lease contract.Lease
+	proc.Succeeds(t, "a grant before the situation", proc.Patience, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
 		res, err := st.store.Acquire(ctx, st.acquire(name))
-		cancel()
-		if err == nil && res.Outcome == contract.OutcomeAcquired {
-			return *res.Lease
+		switch {
+		case err != nil:
+			return err
+		case res.Outcome != contract.OutcomeAcquired:
+			return fmt.Errorf("the answer is %v", res.Outcome)
 		}
-		if time.Since(began) > 20*time.Second {
-			t.Fatalf("before the situation: %v, %v", res.Outcome, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		lease = *res.Lease
+		return nil
+	})
+	return lease
 }
 
 // operations returns one of each kind, with leases of their own.

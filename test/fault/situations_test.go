@@ -237,18 +237,22 @@ func (o *operation) settle(t *testing.T) {
 // it is not ready: a store has several connections, and finds out about each.
 func (st *stage) awaitNotReady(t *testing.T) {
 	t.Helper()
-	for began, looks := time.Now(), 0; looks < 20; {
+	looks := 0
+	proc.Succeeds(t, "the store says often enough that it is not ready", 40*time.Second, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		defer cancel()
 		h, err := st.store.Health(ctx, &contract.HealthRequest{Namespace: st.ns})
-		cancel()
-		if err == nil && !h.Ready {
+		switch {
+		case err != nil:
+			return err
+		case !h.Ready:
 			looks++
 		}
-		if time.Since(began) > 40*time.Second {
-			t.Fatalf("the store still calls itself ready: %+v, %v", h, err)
+		if looks < 20 {
+			return fmt.Errorf("%d times, at last %+v", looks, h)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // checkHealth wants the store to say that it is not ready, and why.
@@ -276,20 +280,15 @@ func (st *stage) checkHealth(t *testing.T, mayBeReady bool) {
 // checkServes wants a new grant within serveWithin.
 func (st *stage) checkServes(t *testing.T) {
 	t.Helper()
-	began := time.Now()
-	for n := 0; ; n++ {
+	began, n := time.Now(), 0
+	proc.Succeeds(t, "the store serves after the situation", 10*serveWithin, func() error {
+		n++
 		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		defer cancel()
 		_, err := st.store.Acquire(ctx, st.acquire(fmt.Sprintf("again-%d", n)))
-		cancel()
-		if took := time.Since(began); err == nil || took > 10*serveWithin {
-			if took > serveWithin {
-				t.Errorf("the store serves again %v after the situation (%v), want at most %v", took, answer(err), serveWithin)
-			}
-			if err != nil {
-				t.FailNow()
-			}
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+		return err
+	})
+	if took := time.Since(began); took > serveWithin {
+		t.Errorf("the store serves again %v after the situation, want at most %v", took, serveWithin)
 	}
 }

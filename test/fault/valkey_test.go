@@ -4,7 +4,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"leased/backends/valkey"
 	"leased/test/proc"
@@ -120,18 +119,13 @@ func valkeyLoading(t *testing.T, _ string) *scene {
 
 func waitLoading(t *testing.T, v *proc.Valkey) {
 	t.Helper()
-	began := time.Now()
-	for {
+	proc.Succeeds(t, "the server listens", proc.Patience, func() error {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", v.Addr)
 		if err == nil {
 			_ = conn.Close()
-			break
 		}
-		if time.Since(began) > 10*time.Second {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return err
+	})
 	v.Eventually(t, "the server loads its data", func(s string) bool { return strings.Contains(s, "loading:1") }, "INFO", "persistence")
 }
 
