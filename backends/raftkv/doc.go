@@ -13,7 +13,10 @@
 //   - engine.go, leaderclock.go, waiters.go, leaver.go: what runs beside the log on the node that
 //     leads: the clock that stamps commands, the sweeper that turns due leases
 //     into expiries, the calls that wait.
-//   - store.go, reads.go, watch.go: contract.Store on top.
+//   - store.go, reads.go, watch.go: contract.Store on top, where this node leads.
+//   - forward*.go, peers.go, wire.go, era.go: contract.Store on any node of a
+//     cluster, and the leader's side of it.
+//   - backup.go, restore.go: the whole store in a file, and back.
 //
 // It imports contract and hashicorp/raft. It must not know the node that runs
 // it: Proposer is all it sees of package cluster. See DESIGN.md for who is

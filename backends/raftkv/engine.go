@@ -28,7 +28,7 @@ type Proposer interface {
 
 const (
 	// leaderWait is how long an operation waits for this node to lead before it
-	// answers unavailable.
+	// answers unavailable, where no other node could lead.
 	leaderWait = time.Second
 	// pollInterval is how often the sweeper looks at the agenda when nothing is
 	// due sooner.
@@ -50,9 +50,15 @@ const (
 type Options struct {
 	FSM      *FSM
 	Proposer Proposer
+	// Restorer replaces the state by a backup; nil where nobody restores.
+	Restorer Restorer
 	// NodeID is the name of the node that runs the log: what health calls the
 	// leader while it leads.
 	NodeID string
+	// Peers leads to the node that leads; nil for a node alone. With it the stores
+	// of Store serve only while this node leads, at once or not at all: Forwarder
+	// is the store for users.
+	Peers Peers
 	// Observer is told of expiries, on the node that leads; may be nil.
 	Observer contract.ExpiryObserver
 	Logger   *slog.Logger // nil discards
@@ -67,17 +73,24 @@ type Engine struct {
 	fsm      *FSM
 	proposer Proposer
 	nodeID   string
+	peers    Peers
+	restorer Restorer
 	observer contract.ExpiryObserver
 	log      *slog.Logger
 	mono     func() time.Duration
 	wall     func() time.Time
 	waiters  *waiters
+	wire     wire  // how nodes speak to each other
+	eras     *eras // nil for a node alone
+	// departures end waits at the leader.
+	departures *departures
 
 	cancel context.CancelFunc
-	done   chan struct{}
+	own    sync.WaitGroup // what runs until Close
 	// readSweep is held by the read that sweeps: others that met the same due
 	// lease wait for it instead of sweeping too.
 	readSweep chan struct{}
+	restoring sync.Mutex // held by the one restore that may run
 	// background counts commands that outlive the call that caused them.
 	background sync.WaitGroup
 
@@ -94,8 +107,8 @@ type Engine struct {
 func New(o Options) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
-		fsm: o.FSM, proposer: o.Proposer, nodeID: o.NodeID, observer: o.Observer, log: o.Logger, mono: o.Clock, wall: o.Wall,
-		waiters: newWaiters(), cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}),
+		fsm: o.FSM, proposer: o.Proposer, nodeID: o.NodeID, peers: o.Peers, restorer: o.Restorer, observer: o.Observer, log: o.Logger, mono: o.Clock, wall: o.Wall,
+		waiters: newWaiters(), cancel: cancel, changed: make(chan struct{}),
 		readSweep: make(chan struct{}, 1),
 	}
 	if e.log == nil {
@@ -107,8 +120,12 @@ func New(o Options) *Engine {
 	if e.wall == nil {
 		e.wall = time.Now
 	}
-	e.fsm.listen(e.hear)
-	go e.run(ctx)
+	e.fsm.listen(e.hear, func() { e.waiters.fail(unavailableRestored()) })
+	if e.peers != nil {
+		e.wire, e.eras, e.departures = newWire(), newEras(), newDepartures(e)
+		e.own.Go(func() { e.eras.follow(ctx, e.peers.Leader) })
+	}
+	e.own.Go(func() { e.run(ctx) })
 	return e
 }
 
@@ -122,12 +139,12 @@ func (e *Engine) Close(ctx context.Context) error {
 	go func() {
 		e.background.Wait()
 		e.cancel()
-		<-e.done
+		e.own.Wait()
 		close(idle)
 	}()
 	select {
 	case <-idle:
-		e.fsm.listen(nil)
+		e.fsm.listen(nil, nil)
 		return nil
 	case <-ctx.Done():
 		e.cancel()
@@ -179,13 +196,18 @@ func (e *Engine) isClosed() bool {
 	return e.closed
 }
 
-// leading returns the clock of the current term, waiting a little for one.
+// leading returns the clock of the current term. A node alone waits a little for
+// one. In a cluster another node may lead, and a call that its caller has given
+// up and asked of that one must not be carried out here at the next term.
 func (e *Engine) leading(ctx context.Context) (*leaderClock, error) {
 	e.mu.Lock()
 	c, changed := e.clock, e.changed
 	e.mu.Unlock()
 	if c != nil {
 		return c, nil
+	}
+	if e.peers != nil {
+		return nil, notLeading()
 	}
 	patience := time.NewTimer(leaderWait)
 	defer patience.Stop()
@@ -202,6 +224,25 @@ func (e *Engine) leading(ctx context.Context) (*leaderClock, error) {
 		e.mu.Unlock()
 		if c != nil {
 			return c, nil
+		}
+	}
+}
+
+// ready returns when this node leads in a term that has begun, or fails.
+func (e *Engine) ready(ctx context.Context, over <-chan struct{}) error {
+	for {
+		e.mu.Lock()
+		c, changed := e.clock, e.changed
+		e.mu.Unlock()
+		if c != nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-over:
+			return notLeading()
+		case <-ctx.Done():
+			return notLeading()
 		}
 	}
 }
@@ -241,7 +282,6 @@ func (e *Engine) proposeAt(ctx context.Context, clock *leaderClock, k kind, body
 
 // run follows the leadership and sweeps while this node leads.
 func (e *Engine) run(ctx context.Context) {
-	defer close(e.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var clock *leaderClock

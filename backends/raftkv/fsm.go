@@ -3,6 +3,7 @@ package raftkv
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -25,6 +26,8 @@ type FSM struct {
 	state *state
 	// heard is called after each batch, in order and without the lock.
 	heard func(batch)
+	// restored is called after the state was replaced, without the lock.
+	restored func()
 }
 
 var (
@@ -37,11 +40,12 @@ func NewFSM() *FSM {
 	return &FSM{codec: newCodec(), state: newState(), ring: newRing(ringSize), texts: newInterner()}
 }
 
-// listen makes f the one that hears of what is applied.
-func (f *FSM) listen(heard func(batch)) {
+// listen makes f the one that hears of what is applied, and of a state that takes
+// the place of this one.
+func (f *FSM) listen(heard func(batch), restored func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.heard = heard
+	f.heard, f.restored = heard, restored
 }
 
 // Apply carries out one entry.
@@ -135,3 +139,14 @@ func (f *FSM) agenda() agenda {
 
 // Clock returns where the replicated clock stands, in nanoseconds.
 func (f *FSM) Clock() int64 { return f.agenda().now }
+
+// lag returns how far this node's state is behind one that stands at index and
+// at now on its clock.
+func (f *FSM) lag(index uint64, now int64) time.Duration {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.state.index >= index {
+		return 0
+	}
+	return time.Duration(max(0, now-f.state.now))
+}

@@ -88,17 +88,17 @@ type handle struct {
 	whenDead func(func()) (stop func() bool)
 }
 
-// cut returns ctx that also ends when the handle is killed.
-func (h *handle) cut(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := h.whenDead(cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
+// Acquire is cut when the handle is killed. What the store answers then reaches
+// nobody.
 func (h *handle) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
-	ctx, cancel := h.cut(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return h.Store.Acquire(ctx, r)
+	stop := h.whenDead(cancel)
+	res, err := h.Store.Acquire(ctx, r)
+	if !stop() {
+		return contract.Result{}, contract.Lost(ctx)
+	}
+	return res, err
 }
 
 func (n *node) handle() contract.Store {

@@ -55,6 +55,8 @@ func unavailable(err error, detail string) *contract.Error {
 	return e
 }
 
+func notLeading() *contract.Error { return unavailable(nil, "this node does not lead") }
+
 // result turns what Apply answered into what the caller gets.
 func (r *reply) result() (contract.Result, error) {
 	if r.code != 0 {

@@ -111,13 +111,22 @@ func (f *FSM) Restore(from io.ReadCloser) error {
 		return fmt.Errorf("raftkv: restore snapshot: %w", err)
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.state = s
 	f.ring.reset(s.index)
+	restored := f.restored
+	f.mu.Unlock()
+	if restored != nil {
+		restored()
+	}
 	return nil
 }
 
 func readSnapshot(c codec, texts *interner, from io.Reader) (*state, error) {
+	return readSnapshotAt(c, texts, nil, from)
+}
+
+// readSnapshotAt moves the clock of what it reads to now, unless that is nil.
+func readSnapshotAt(c codec, texts *interner, now *int64, from io.Reader) (*state, error) {
 	r := &summed{from: bufio.NewReaderSize(from, snapshotBuffer), sum: sha256.New()}
 	head := make([]byte, len(snapshotMagic)+2)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -129,7 +138,7 @@ func readSnapshot(c codec, texts *interner, from io.Reader) (*state, error) {
 	if v := binary.BigEndian.Uint16(head[len(snapshotMagic):]); v != snapshotVersion {
 		return nil, fmt.Errorf("snapshot version %d; this release knows %d", v, snapshotVersion)
 	}
-	return readState(c.dec.NewDecoder(r), texts, r)
+	return readState(c.dec.NewDecoder(r), texts, now, r)
 }
 
 // summed reads all but the last sha256.Size bytes, which are the checksum of

@@ -148,6 +148,28 @@ func (r *leaseRecord) lease(id *ident, texts *interner) (*lease, error) {
 	}, nil
 }
 
+// shift moves what is on the state's clock.
+func (r *leaseRecord) shift(by int64) {
+	r.Cap += by
+	r.Life.Expires += by
+	r.AnswersUntil += by
+}
+
+func (r *endedRecord) shift(by int64) {
+	r.Lease.shift(by)
+	r.Drop += by
+	r.When += by
+}
+
+func (r *answerRecord) shift(by int64) {
+	if r.Drop != 0 { // else it has no end yet
+		r.Drop += by
+	}
+	if r.First != nil {
+		r.First.Expires += by
+	}
+}
+
 func endedRecordOf(e endedLease) endedRecord {
 	return endedRecord{
 		Lease: leaseRecordOf(e.lease), Drop: e.drop, State: uint8(e.end.state), Index: e.end.at.index, N: e.end.at.n,
@@ -227,15 +249,22 @@ type reader struct {
 	dec   *cbor.Decoder
 	texts *interner
 	s     *state
+	// shift is added to each instant of the state's clock.
+	shift int64
 }
 
-func readState(dec *cbor.Decoder, texts *interner, sum *summed) (*state, error) {
+// readState reads the records of a state. Its clock is moved to now unless that is
+// nil, and every instant on it with it.
+func readState(dec *cbor.Decoder, texts *interner, now *int64, sum *summed) (*state, error) {
 	r := reader{dec: dec, texts: texts, s: newState()}
 	var head headRecord
 	if err := r.next(&head); err != nil {
 		return nil, err
 	}
-	r.s.now, r.s.offset, r.s.index = head.Now, head.Offset, head.Index
+	if now != nil {
+		r.shift = *now - head.Now
+	}
+	r.s.now, r.s.offset, r.s.index = head.Now+r.shift, head.Offset-r.shift, head.Index
 	for range head.Namespaces {
 		var n namespaceRecord
 		if err := r.next(&n); err != nil {
@@ -285,6 +314,7 @@ func (r *reader) key(k *keyRecord) error {
 		if err := r.next(&record); err != nil {
 			return err
 		}
+		record.shift(r.shift)
 		e, err := record.ended(id, r.texts)
 		if err != nil {
 			return err
@@ -296,6 +326,7 @@ func (r *reader) key(k *keyRecord) error {
 		}
 	}
 	if k.Active != nil {
+		k.Active.shift(r.shift)
 		l, err := k.Active.lease(id, r.texts)
 		if err != nil {
 			return err
@@ -310,7 +341,7 @@ func (r *reader) key(k *keyRecord) error {
 		if err := r.next(x); err != nil {
 			return err
 		}
-		w := &waiter{ident: id, seq: x.Seq, attach: x.Attach, drop: x.Drop, cmd: &x.Cmd}
+		w := &waiter{ident: id, seq: x.Seq, attach: x.Attach, drop: x.Drop + r.shift, cmd: &x.Cmd}
 		r.s.queue.Set(w)
 		r.s.places.Set(w)
 		ks.places++
@@ -330,6 +361,7 @@ func (r *reader) answer(a *answerRecord) error {
 	if l == nil {
 		return errors.New("a stored answer refers to a lease that is not in the snapshot")
 	}
+	a.shift(r.shift)
 	out := answer{scope: a.Scope, print: a.Print, verb: contract.Verb(a.Verb), drop: a.Drop, g: l.grant}
 	if a.First != nil {
 		first := a.First.life()

@@ -295,7 +295,11 @@ func (s *state) namespace(name string) *nsState {
 	if n, ok := s.namespaces.Get(&nsState{name: name}); ok {
 		return n
 	}
-	return &nsState{name: name}
+	unknown := &nsState{name: name}
+	if n, ok := s.namespaces.Get(&nsState{name: anyNamespace}); ok {
+		unknown.floor = n.floor
+	}
+	return unknown
 }
 
 func (s *state) owner(ns, owner string) *ownerState {

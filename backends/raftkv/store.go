@@ -112,6 +112,12 @@ func (s *Store) RenewBulk(ctx context.Context, r *contract.RenewBulkRequest) (co
 	return out, nil
 }
 
+// renewBulk is RenewBulk in the form that travels.
+func (s *Store) renewBulk(ctx context.Context, r *contract.RenewBulkRequest) (bulkAnswer, error) {
+	res, err := s.RenewBulk(ctx, r)
+	return bulkAnswerOf(res), err
+}
+
 func itemOf(r *contract.RenewRequest) renewItem {
 	return renewItem{
 		Scope: r.Scope(), Print: r.Fingerprint(), LeaseID: r.LeaseID, Token: uint64(r.Token), TTL: int64(r.TTL),
@@ -165,6 +171,11 @@ func (s *Store) RaiseFloor(ctx context.Context, r *contract.RaiseFloorRequest) e
 	defer end()
 	_, err = s.engine.propose(ctx, kindFloor, &floorCmd{Namespace: r.Namespace, Above: uint64(r.Above)})
 	return err
+}
+
+// raiseFloor is RaiseFloor in the form that travels.
+func (s *Store) raiseFloor(ctx context.Context, r *contract.RaiseFloorRequest) (none, error) {
+	return none{}, s.RaiseFloor(ctx, r)
 }
 
 // Close implements contract.Store. The engine and the log stay open.

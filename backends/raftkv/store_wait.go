@@ -102,9 +102,16 @@ func (s *Store) enqueued(
 	}
 }
 
+// errWaitOver is the cause for which a call ends whose wait is over where it came
+// from.
+var errWaitOver error = constError("the wait is over")
+
 // isGone tells that nobody waits for the answer any more. A deadline that passed
-// is no such sign: whoever set it still listens.
-func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+// is no such sign, nor is the end of a forwarded wait: whoever set them still
+// listens.
+func isGone(ctx context.Context) bool {
+	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), errWaitOver)
+}
 
 // turned answers a call whose turn came, or will not come. A turn that meets the
 // end of the call finds nobody to take it, and is given back.

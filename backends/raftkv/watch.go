@@ -10,32 +10,46 @@ import (
 // Watch implements contract.Store. A stream reads the node's ring at its own
 // pace; a reader that is overtaken is told by a gap.
 func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.Stream, error) {
-	ctx, end, err := s.handle.Begin(ctx, r.Validate)
+	from, err := s.watchFrom(ctx, r)
 	if err != nil {
 		return nil, err
+	}
+	return s.stream(r, from.pos())
+}
+
+// watchFrom returns where a stream begins that starts now.
+func (s *Store) watchFrom(ctx context.Context, r *contract.WatchRequest) (watchAnswer, error) {
+	ctx, end, err := s.handle.Begin(ctx, r.Validate)
+	if err != nil {
+		return watchAnswer{}, err
 	}
 	defer end()
 	ring := s.engine.fsm.ring
 	var from pos
 	if r.After != "" {
 		if from, err = parseEventID("after", r.After); err != nil {
-			return nil, err
+			return watchAnswer{}, err
 		}
 	}
 	// The events that a cursor may name must have been applied here.
 	if err := s.engine.read(ctx, func(*state, int64) bool { return false }, func(*state, int64) {}); err != nil {
-		return nil, err
+		return watchAnswer{}, err
 	}
 	if r.After == "" {
 		from = ring.end()
 	} else if !ring.known(from) {
-		return nil, contract.Invalid("after", "is not the id of an event")
+		return watchAnswer{}, contract.Invalid("after", "is not the id of an event")
 	}
+	return watchAnswer{Index: from.index, N: from.n}, nil
+}
+
+// stream returns a stream of what comes after from.
+func (s *Store) stream(r *contract.WatchRequest, from pos) (contract.Stream, error) {
 	life, err := s.handle.Stream()
 	if err != nil {
 		return nil, err
 	}
-	return &stream{Stream: life, ring: ring, filter: *r, at: from}, nil
+	return &stream{Stream: life, ring: s.engine.fsm.ring, filter: *r, at: from}, nil
 }
 
 type stream struct {

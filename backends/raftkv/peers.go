@@ -1,0 +1,174 @@
+package raftkv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"leased/contract"
+)
+
+// PeerHandler serves the calls that followers forward. It carries them out on
+// this node or answers that it does not lead: it never forwards.
+type PeerHandler struct {
+	engine *Engine
+	store  *Store
+	mux    *http.ServeMux
+
+	mu      sync.Mutex
+	waiting map[string]context.CancelCauseFunc // by call id
+}
+
+// PeerHandler returns the handler for the calls of peers. Like a Store it is
+// closed before the Engine.
+func (e *Engine) PeerHandler() *PeerHandler {
+	p := &PeerHandler{engine: e, store: e.Store(), mux: http.NewServeMux(), waiting: make(map[string]context.CancelCauseFunc)}
+	s := p.store
+	handle(p, "acquire", s.Acquire)
+	handle(p, "renew", s.Renew)
+	handle(p, "renew-bulk", s.renewBulk)
+	handle(p, "release", s.Release)
+	handle(p, "revoke", s.Revoke)
+	handle(p, "check", s.Check)
+	handle(p, "get", s.Get)
+	handle(p, "get-key", s.GetKey)
+	handle(p, "list", s.List)
+	handle(p, "history", s.History)
+	handle(p, "watch", s.watchFrom)
+	handle(p, "raise-floor", s.raiseFloor)
+	handle(p, "health", s.health)
+	handle(p, "index", s.index)
+	p.mux.HandleFunc("POST "+callsPath+restoreVerb, p.restore)
+	p.mux.HandleFunc("POST "+callsPath+leaveVerb, p.leave)
+	return p
+}
+
+// ServeHTTP implements http.Handler.
+func (p *PeerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
+
+// Close ends the calls as Store.Close does.
+func (p *PeerHandler) Close(ctx context.Context) error { return p.store.Close(ctx) }
+
+// handle makes a route of a Store's method.
+func handle[R, T any](p *PeerHandler, verb string, do func(context.Context, *R) (T, error)) {
+	p.mux.HandleFunc("POST "+callsPath+verb, func(w http.ResponseWriter, r *http.Request) {
+		request := new(R)
+		timeLeft, ok := p.read(w, r, request)
+		if !ok {
+			return
+		}
+		ctx, leave := context.WithCancelCause(r.Context())
+		defer leave(nil)
+		ctx, cancel := context.WithTimeout(ctx, timeLeft)
+		defer cancel()
+		if id := r.Header.Get(callIDHeader); id != "" {
+			defer p.enter(id, leave)()
+		}
+		if p.lead(ctx) != nil {
+			// Certainly not applied: the only answer with this status.
+			w.WriteHeader(http.StatusMisdirectedRequest)
+			return
+		}
+		answer, err := do(ctx, request)
+		p.answer(w, wireAnswer[T]{Answer: answer, Err: wireErrorOf(err)})
+	})
+}
+
+// read reads a call. What it refuses was certainly not applied.
+func (p *PeerHandler) read(w http.ResponseWriter, r *http.Request, request any) (timeLeft time.Duration, ok bool) {
+	if timeLeft, ok = timeLeftOf(w, r); !ok {
+		return 0, false
+	}
+	return timeLeft, p.decode(w, r, request)
+}
+
+func timeLeftOf(w http.ResponseWriter, r *http.Request) (time.Duration, bool) {
+	micros, err := strconv.ParseInt(r.Header.Get(timeLeftHeader), 10, 64)
+	if err != nil || micros < 0 || micros > contract.MaxDuration.Microseconds() {
+		http.Error(w, "no time left", http.StatusBadRequest)
+		return 0, false
+	}
+	return time.Duration(micros) * time.Microsecond, true
+}
+
+func (p *PeerHandler) decode(w http.ResponseWriter, r *http.Request, request any) bool {
+	// To its end: only then is the client's going away noticed.
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCall))
+	if err != nil {
+		http.Error(w, "body", http.StatusBadRequest)
+		return false
+	}
+	if err := p.engine.wire.requests.Unmarshal(body, request); err != nil {
+		p.engine.log.Warn("raftkv: a peer's call cannot be read: is it of another release?", "call", r.URL.Path, "err", err)
+		http.Error(w, "this release cannot read the call", http.StatusBadRequest)
+		return false
+	}
+	return true
+}
+
+// lead waits for the beginning of the term of a node that was elected just now.
+func (p *PeerHandler) lead(ctx context.Context) error {
+	era := p.engine.eras.get()
+	if era.leader != p.engine.nodeID {
+		return notLeading()
+	}
+	return p.engine.ready(ctx, era.over)
+}
+
+func (p *PeerHandler) answer(w http.ResponseWriter, answer any) {
+	buf := new(bytes.Buffer)
+	if err := p.engine.wire.enc.MarshalToBuffer(answer, buf); err != nil {
+		p.engine.log.Error("raftkv: an answer cannot be encoded", "err", err)
+		panic(http.ErrAbortHandler) // unknown, for whoever asked
+	}
+	w.Header().Set("Content-Type", callMediaType)
+	w.Header().Set("Content-Length", strconv.Itoa(buf.Len()))
+	_, _ = w.Write(buf.Bytes()) // a client that went away will not read it
+}
+
+// enter registers a call that can be asked to leave. The returned function
+// forgets it.
+func (p *PeerHandler) enter(id string, leave context.CancelCauseFunc) func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting[id] = leave
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.waiting, id)
+	}
+}
+
+// leave ends the waits of other calls, which then say what came of them.
+func (p *PeerHandler) leave(w http.ResponseWriter, r *http.Request) {
+	var batch []departure
+	if !p.decode(w, r, &batch) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range batch {
+		leave := p.waiting[d.ID]
+		switch {
+		case leave == nil: // answered already
+		case d.Gone:
+			leave(nil)
+		default:
+			leave(errWaitOver)
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// asError returns err as the error that it is, if a store returned it.
+func asError(err error) *contract.Error {
+	if e, ok := errors.AsType[*contract.Error](err); ok {
+		return e
+	}
+	return contract.Errorf(contract.CodeInternal, err, "the store returned an error of another kind")
+}
