@@ -28,6 +28,7 @@ const (
 	VerbHistory Verb = "history"
 	VerbCheck   Verb = "check"
 	VerbRevoke  Verb = "revoke"
+	VerbAdmin   Verb = "admin" // what is done to the whole server; its Action has no namespace
 )
 
 // Action is what a principal wants to do, and to what. An empty Tenant or Actor

@@ -195,6 +195,8 @@ func expected(t reflect.Type) string {
 		return "a whole number"
 	case reflect.Uint64:
 		return "a whole number, not negative"
+	case reflect.Bool:
+		return "true or false"
 	case reflect.Slice:
 		return "a list"
 	default:

@@ -29,6 +29,8 @@ type Options struct {
 	Registry *prometheus.Registry
 	// Audit takes the audit events; nil takes none. Closing it is the caller's.
 	Audit AuditSink
+	// Cluster is behind /v1/cluster; nil where no backend is a cluster of its own.
+	Cluster Cluster
 	// Logger gets one line a request and the causes of errors; nil discards.
 	Logger *slog.Logger
 	// Version is what /healthz and the metrics call this build.
@@ -79,7 +81,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, err
 	}
 	s := &Service{
-		router: r, auth: o.Auth, audit: o.Audit, drainer: newDrainer(),
+		router: r, auth: o.Auth, audit: o.Audit, cluster: o.Cluster, drainer: newDrainer(),
 		logger: o.Logger, maxTimeout: o.MaxTimeout, now: o.Now,
 	}
 	h, err := newHandler(s, m, &o)

@@ -17,6 +17,7 @@ type Service struct {
 	router     *router
 	auth       Authenticator
 	audit      AuditSink // nil when there is none
+	cluster    Cluster   // nil when there is none
 	drainer    *drainer
 	logger     *slog.Logger
 	maxTimeout time.Duration

@@ -58,7 +58,7 @@ func verdictOf(outcome contract.Outcome, err error) verdict {
 		}
 		return verdict(outcome)
 	}
-	code, _ := codeOf(err)
+	code := codeOf(err)
 	for i, c := range api.Codes() {
 		if c == code {
 			return firstCode + verdict(i)
@@ -112,15 +112,15 @@ func (e *refusal) Unwrap() error { return e.cause }
 
 func refuse(code api.Code, detail string) *refusal { return &refusal{code: code, detail: detail} }
 
-// codeOf returns the code of err and the problem's field.
-func codeOf(err error) (code api.Code, field string) {
+// codeOf returns the code of err.
+func codeOf(err error) api.Code {
 	if r, ok := errors.AsType[*refusal](err); ok {
-		return r.code, r.field
+		return r.code
 	}
 	if e, ok := errors.AsType[*contract.Error](err); ok {
-		return api.CodeOfError(e.Code), e.Field
+		return api.CodeOfError(e.Code)
 	}
-	return api.CodeInternal, ""
+	return api.CodeInternal
 }
 
 // problemOf returns err for the wire. What is not meant for the caller, the
