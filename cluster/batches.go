@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 
@@ -20,7 +21,8 @@ type proposal struct {
 // committed, in the order that chance has it when both can be done. Given
 // commands at any time it would write the next batch before it passes on the one
 // that is committed, every other time, and each such caller would wait for an
-// fsync more.
+// fsync more. An fsync and the goroutines that it wakes cost more than ten
+// commands do, so that larger batches are worth a moment, see send.
 type batches struct {
 	submit func(command []byte) raft.ApplyFuture
 	// done is called for each command that raft has answered.
@@ -36,11 +38,20 @@ type flight struct {
 	left int // commands that have not come to the FSM
 }
 
-// put queues a proposal and sends it at once if none is on its way.
+// put queues a proposal, and sends it if none is on its way.
 func (b *batches) put(p *proposal) {
 	b.mu.Lock()
 	b.queue = append(b.queue, p)
-	b.next()
+	b.move()
+}
+
+// move sends the next batch if it is time for one. b.mu is held, and released.
+func (b *batches) move() {
+	f := b.claim()
+	b.mu.Unlock()
+	if f != nil {
+		b.send(f)
+	}
 }
 
 // remove tells whether p was still in the queue, and now is not.
@@ -65,20 +76,39 @@ func (b *batches) arrived(commands int) {
 	if b.current.left -= commands; b.current.left <= 0 {
 		b.current = nil
 	}
-	b.next()
+	f := b.claim()
+	b.mu.Unlock()
+	if f != nil {
+		go b.send(f) // the FSM shall not wait for it
+	}
 }
 
-// next sends the next batch, if there is one and raft may be given it. b.mu is
-// held, and released.
-func (b *batches) next() {
+// claim returns the next batch, still without commands, if there are any and
+// raft may be given them. b.mu is held.
+func (b *batches) claim() *flight {
 	if b.current != nil || len(b.queue) == 0 {
+		return nil
+	}
+	b.current = new(flight)
+	return b.current
+}
+
+// send gives a batch to raft. Whoever can run now runs first: on a busy machine
+// those who are about to propose get into this batch, on an idle one it is
+// nobody.
+func (b *batches) send(f *flight) {
+	runtime.Gosched()
+	b.mu.Lock()
+	batch := b.queue
+	b.queue = make([]*proposal, 0, cap(batch))
+	f.left = len(batch)
+	if len(batch) == 0 { // they gave up meanwhile
+		if b.current == f {
+			b.current = nil
+		}
 		b.mu.Unlock()
 		return
 	}
-	batch := b.queue
-	b.queue = make([]*proposal, 0, cap(batch))
-	f := &flight{left: len(batch)}
-	b.current = f
 	b.mu.Unlock()
 	futures := make([]raft.ApplyFuture, len(batch))
 	for i, p := range batch {
@@ -106,5 +136,5 @@ func (b *batches) collect(f *flight, batch []*proposal, futures []raft.ApplyFutu
 	if b.current == f {
 		b.current = nil
 	}
-	b.next()
+	b.move()
 }

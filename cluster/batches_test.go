@@ -43,8 +43,14 @@ func (s *submissions) submit(command []byte) raft.ApplyFuture {
 	return f
 }
 
+// want waits for what raft is to be given and checks that it is that alone.
 func (s *submissions) want(t *testing.T, want ...string) {
 	t.Helper()
+	eventually(t, "raft is given as many commands", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.all) >= len(want)
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if diff := cmp.Diff(want, s.all); diff != "" {
