@@ -26,6 +26,8 @@ type EtcdOptions struct {
 	Members int
 	// NoFsync leaves out waiting for the disk: for a server that no test restarts.
 	NoFsync bool
+	// TLS has clients speak TLS; Args name the files of the certificates.
+	TLS bool
 	// Args are given to each member besides, such as
 	// "--quota-backend-bytes=16777216".
 	Args []string
@@ -39,6 +41,7 @@ type Etcd struct {
 
 type etcdMember struct {
 	name, client, peer, dir string
+	health                  string // where the member tells that it serves
 	args                    []string
 	cmd                     *exec.Cmd
 	done                    chan struct{}
@@ -55,6 +58,9 @@ func StartEtcd(t EtcdTB, o EtcdOptions) *Etcd {
 		m := &etcdMember{
 			name: fmt.Sprint("m", i), client: etcdURL(t), peer: etcdURL(t), dir: filepath.Join(dir, fmt.Sprint("m", i)),
 		}
+		if m.health = m.client; o.TLS {
+			m.health, m.client = etcdURL(t), strings.Replace(m.client, "http", "https", 1)
+		}
 		e.members = append(e.members, m)
 		cluster = append(cluster, m.name+"="+m.peer)
 	}
@@ -65,6 +71,9 @@ func StartEtcd(t EtcdTB, o EtcdOptions) *Etcd {
 			"--listen-peer-urls=" + m.peer, "--initial-advertise-peer-urls=" + m.peer,
 			"--initial-cluster=" + strings.Join(cluster, ","), "--initial-cluster-token=" + filepath.Base(dir),
 		}, o.Args...)
+		if o.TLS {
+			m.args = append(m.args, "--listen-metrics-urls="+m.health)
+		}
 		if o.NoFsync {
 			m.args = append(m.args, "--unsafe-no-fsync")
 		}
@@ -158,7 +167,7 @@ func (e *Etcd) Await(t EtcdTB, i int) {
 	m := e.members[i]
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	for !etcdServes(ctx, m.client) {
+	for !etcdServes(ctx, m.health) {
 		select {
 		case <-m.done:
 			text, _ := os.ReadFile(m.dir + ".log")

@@ -200,6 +200,24 @@ func StartReplica(t TB, primary *Valkey, options ...string) *Valkey {
 	return v
 }
 
+// CatchUp waits until a replica has what its primary has now.
+func (v *Valkey) CatchUp(t TB, primary *Valkey) {
+	t.Helper()
+	offset := func(info, field string) int64 {
+		_, rest, _ := strings.Cut(info, field+":")
+		text, _, _ := strings.Cut(rest, "\r\n")
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v in %q", field, err, info)
+		}
+		return n
+	}
+	want := offset(primary.Do(t, "INFO", "replication"), "master_repl_offset")
+	v.Eventually(t, "the replica has what the primary has", func(s string) bool {
+		return offset(s, "slave_repl_offset") >= want
+	}, "INFO", "replication")
+}
+
 // StartSentinel starts a sentinel that watches primary under the name, alone
 // enough to decide, and fast.
 func StartSentinel(t TB, name string, primary *Valkey) *Valkey {
@@ -226,6 +244,28 @@ func StartCluster(t TB, n int, options ...string) []*Valkey {
 		v.WaitCluster(t)
 	}
 	return nodes
+}
+
+// StartReplicatedCluster starts a cluster of n primaries with a replica each, in
+// the same order, and waits until it serves and the replicas have caught up.
+func StartReplicatedCluster(t TB, n int, options ...string) (primaries, replicas []*Valkey) {
+	t.Helper()
+	options = append([]string{"cluster-enabled", "yes", "cluster-node-timeout", "2000"}, options...)
+	primaries = StartCluster(t, n, options...)
+	for _, p := range primaries {
+		r := StartValkey(t, options...)
+		r.Do(t, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(p.port))
+		id := p.Do(t, "CLUSTER", "MYID")
+		r.Eventually(t, "the replica knows its primary", func(s string) bool { return strings.Contains(s, id) }, "CLUSTER", "NODES")
+		r.Eventually(t, "the replica is one", func(s string) bool { return s == "OK" }, "CLUSTER", "REPLICATE", id)
+		r.Eventually(t, "the replica follows", func(s string) bool { return strings.Contains(s, "master_link_status:up") }, "INFO", "replication")
+		replicas = append(replicas, r)
+	}
+	for _, v := range append(primaries, replicas...) {
+		v.Eventually(t, "the node knows all", func(s string) bool { return strings.Contains(s, fmt.Sprintf("cluster_known_nodes:%d", 2*n)) }, "CLUSTER", "INFO")
+		v.WaitCluster(t)
+	}
+	return primaries, replicas
 }
 
 // WaitCluster waits until the node of a cluster serves.
