@@ -223,6 +223,25 @@ func (e *Etcd) Empty(t EtcdTB, i int) {
 	}
 }
 
+// Backup kills a member and copies its data. What it returns kills it again and
+// puts the copy in the place of what the member has by then.
+func (e *Etcd) Backup(t EtcdTB, i int) (restore func()) {
+	t.Helper()
+	e.Kill(i)
+	m := e.members[i]
+	backup := t.TempDir()
+	copied := func(to, from string) {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			t.Fatalf("copy etcd's data: %v", err)
+		}
+	}
+	copied(backup, m.dir)
+	return func() {
+		e.Empty(t, i)
+		copied(m.dir, backup)
+	}
+}
+
 // Pause stops a member where it stands.
 func (e *Etcd) Pause(i int) { _ = e.members[i].cmd.Process.Signal(syscall.SIGSTOP) }
 
