@@ -14,8 +14,8 @@ import (
 type addresses struct {
 	mu         sync.Mutex
 	configured map[string]string // by node id
-	told       map[string]string
-	raft       *raft.Raft // nil until it runs
+	told       map[string]string // by server id
+	raft       *raft.Raft        // nil until it runs
 }
 
 func newAddresses(configured map[string]string) *addresses {
@@ -28,26 +28,45 @@ func (a *addresses) use(r *raft.Raft) {
 	a.raft = r
 }
 
-// tell records what node said of itself, or what somebody asked to try.
-func (a *addresses) tell(node, address string) {
+// maxTold bounds what is remembered of servers that come and go.
+const maxTold = 256
+
+// tell records what a server said of itself, or, for a node's id, what somebody
+// asked to try.
+func (a *addresses) tell(server, address string) {
 	if address == "" {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.told[node] = address
+	if _, known := a.told[server]; !known && len(a.told) >= maxTold {
+		clear(a.told)
+	}
+	a.told[server] = address
+}
+
+// toldBy returns what a server said of itself, if anything.
+func (a *addresses) toldBy(server string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.told[server]
 }
 
 // of returns where to try to reach node, without repetition.
 func (a *addresses) of(node string) []string {
 	a.mu.Lock()
-	candidates := []string{a.configured[node], a.told[node]}
+	candidates := []string{a.configured[node]}
+	for server, address := range a.told {
+		if nodeOf(server) == node {
+			candidates = append(candidates, address)
+		}
+	}
 	r := a.raft
 	a.mu.Unlock()
 	if r != nil {
 		for _, s := range r.GetConfiguration().Configuration().Servers {
-			// A server without a peer port has its own id here, which nobody can dial.
-			if nodeOf(string(s.ID)) == node && string(s.Address) != node {
+			// A server that nobody can dial has its own id here.
+			if nodeOf(string(s.ID)) == node && nodeOf(string(s.Address)) != node {
 				candidates = append(candidates, string(s.Address))
 			}
 		}

@@ -11,8 +11,9 @@ import (
 //
 // Crash-safe in each step: until Founded is on disk the next start deletes the
 // log and begins again, with the cluster id that is already written.
-func (s *storage) found(conf *raft.Config, server raft.ServerID, address raft.ServerAddress, trans raft.Transport) error {
-	if s.id.get().Founded {
+func (s *storage) found(conf *raft.Config, server raft.ServerID, address raft.ServerAddress, trans raft.Transport, several bool) error {
+	id := s.id.get()
+	if id.member() {
 		has, err := raft.HasExistingState(s.cache, s.log, s.snapshots)
 		if err != nil {
 			return err
@@ -20,8 +21,14 @@ func (s *storage) found(conf *raft.Config, server raft.ServerID, address raft.Se
 		if has {
 			return s.checkComplete()
 		}
+		if id.Joined { // and has not heard from the leader since
+			return nil
+		}
 		return fmt.Errorf("the log of node %q in %s is empty: restore the directory from a backup; "+
-			"starting with an empty one would issue fencing tokens a second time", s.id.get().NodeID, s.dataDir)
+			"starting with an empty one would issue fencing tokens a second time", id.NodeID, s.dataDir)
+	}
+	if several {
+		return nil // see settler
 	}
 	// Several members must not simply each write the same configuration, as raft's
 	// documentation proposes: a node whose disk was replaced would found the cluster
@@ -31,7 +38,7 @@ func (s *storage) found(conf *raft.Config, server raft.ServerID, address raft.Se
 		return fmt.Errorf("write the first configuration: %w", err)
 	}
 	return s.id.change(func(id *identity) error {
-		id.Founded = true
+		id.Founded, id.Voter = true, true
 		return nil
 	})
 }

@@ -35,13 +35,7 @@ func TestNode_Transport(t *testing.T) {
 	cfg.Listen, cfg.Logger = "127.0.0.1:0", testLogger(t)
 	n := lead(t, cfg, new(ledger))
 	p := startPeer(t, n, "n2")
-	from := newCalls(p.port, http.NotFoundHandler(), cfg.Logger)
-	defer func() {
-		if err := from.close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	via := roundTripper{from.out}
+	via := roundTripper{p.http.out}
 
 	got, err := request(testContext(t), t, via, "http://n1/a")
 	if want := "503 Service Unavailable this node does not take calls yet\n"; got != want || err != nil {

@@ -3,7 +3,9 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -77,13 +79,79 @@ func (n *Node) ask() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := n.raft.VerifyLeader().Error(); err != nil {
+	if err := n.askTerms(term); err != nil {
 		return 0, err
 	}
 	if _, err := n.leaderIndex(term); err != nil {
 		return 0, err
 	}
 	return index, nil
+}
+
+// askTerms returns nil when a majority has said, after the call, that it knows of
+// no term later than term: nobody else had been elected before.
+//
+// raft's own VerifyLeader can be answered by the past. It counts any reply of a
+// follower that arrives after the question, also one to a heartbeat from before; a
+// leader that was stopped with a reply in its socket would confirm itself when it
+// wakes, although another leads by then.
+func (n *Node) askTerms(term uint64) error {
+	for {
+		switch sure, err := n.askTermsOnce(term); {
+		case err != nil:
+			return err
+		case sure:
+			return nil
+		}
+		// raft notices within leaseTimeout that there is no majority.
+		if _, err := n.leaderIndex(term); err != nil {
+			return raft.ErrLeadershipLost
+		}
+		time.Sleep(termRetry)
+	}
+}
+
+func (n *Node) askTermsOnce(term uint64) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
+	defer cancel() // also ends the questions that nobody waits for any more
+	voters, said := 0, 0
+	answers := make(chan uint64, len(n.raft.GetConfiguration().Configuration().Servers))
+	asked := 0
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if s.ID == n.raftID {
+			said++
+			continue
+		}
+		asked++
+		go func() {
+			a := new(termAnswer)
+			if err := n.askPeer(ctx, nodeOf(string(s.ID)), pathTerm, nil, a); err != nil || a.ServerID != string(s.ID) {
+				a.Term = math.MaxUint64 // nothing was said
+			}
+			answers <- a.Term
+		}()
+	}
+	for range asked {
+		if said > voters/2 {
+			break
+		}
+		select {
+		case t := <-answers:
+			switch {
+			case t <= term:
+				said++
+			case t != math.MaxUint64:
+				return false, raft.ErrLeadershipLost
+			}
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+	return said > voters/2, nil
 }
 
 // rounds lets many callers share one question to the majority.

@@ -35,6 +35,14 @@ type identity struct {
 	// has sent nothing from here and nothing in the log is worth keeping; from then
 	// on a missing log is a loss.
 	Founded bool `json:"founded"`
+	// Joined is set when a leader has taken the node in. Its log comes from there,
+	// and as it may hold votes it is never begun again either.
+	Joined bool `json:"joined,omitempty"`
+	// Voter is what the node is to become, or has become.
+	Voter bool `json:"voter,omitempty"`
+	// Pending is the first configuration that this node has agreed to. It binds
+	// nobody until a member has Founded it.
+	Pending *founding `json:"pending,omitempty"`
 }
 
 func newIdentity(nodeID string) *identity {
@@ -76,7 +84,7 @@ func readIdentity(path string) (*identity, error) {
 }
 
 // member tells whether the node belongs to a cluster, for ever.
-func (id *identity) member() bool { return id.Founded }
+func (id *identity) member() bool { return id.Founded || id.Joined }
 
 // identityKeeper is the identity on disk and a copy to read.
 type identityKeeper struct {

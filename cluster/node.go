@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -126,6 +125,8 @@ type Node struct {
 	port      *peerPort // nil when there is no peer port
 	peers     *calls
 	leader    *leaderWatch
+	settler   *settler
+	changing  places // of members, one at a time
 	machine   *machine
 	raft      *raft.Raft
 	leads     *leadership
@@ -152,7 +153,11 @@ type Node struct {
 // commands only. A panic of fsm ends the process, as it must: a node that went
 // on would differ from the others.
 //
-// Open returns before the node leads. A node alone leads some milliseconds and
+// With several members configured, the first start founds the cluster when all of
+// them run and are empty; a node that finds their cluster founded joins it, if it
+// was a member before or is added. Status says what it waits for.
+//
+// Open returns before any of that, and before the node leads. A node alone leads some milliseconds and
 // the replay of its log later, see Leadership.
 //
 // It fails, leaving nothing behind that runs, when the folder is in use
@@ -172,6 +177,7 @@ func Open(ctx context.Context, cfg Config, fsm raft.FSM) (*Node, error) {
 		machine:  newMachine(fsm),
 		leads:    newLeadership(),
 		places:   make(places, maxInFlight),
+		changing: make(places, 1),
 		stopping: make(chan struct{}),
 		closed:   make(chan struct{}),
 	}
@@ -205,10 +211,7 @@ func (n *Node) open(ctx context.Context) error {
 	// Some room, so that raft can go on while a notice is being looked at.
 	notices := make(chan bool, 8)
 	conf := raftConfig(n.cfg, n.raftID, logger, notices)
-	if len(n.cfg.Members) > 1 && !n.storage.id.get().Founded {
-		return errors.New("cluster.members names several nodes: founding such a cluster is not in this release")
-	}
-	if err := n.storage.found(conf, n.raftID, raft.ServerAddress(n.address), trans); err != nil {
+	if err := n.storage.found(conf, n.raftID, raft.ServerAddress(n.address), trans, len(n.cfg.Members) > 1); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -217,9 +220,10 @@ func (n *Node) open(ctx context.Context) error {
 	}
 	n.book.use(n.raft)
 	n.startWatch(notices)
+	n.settler = newSettler(n)
 	n.leader = watchLeader(n.raft)
 	n.undo.push("leader", n.leader.close)
-	n.peers = newCalls(n.port, http.NotFoundHandler(), n.log)
+	n.peers = newCalls(n.port, n.questions(), n.log)
 	n.undo.push("calls of peers", n.peers.close)
 	n.undo.push("terms", n.stopTerms)
 
@@ -228,6 +232,9 @@ func (n *Node) open(ctx context.Context) error {
 	})
 	go n.snapshots.run()
 	n.undo.push("snapshots", n.stopSnapshots)
+
+	n.settler.start()
+	n.undo.push("membership", n.settler.close)
 
 	n.rounds = &rounds{ask: n.ask, asking: &n.calls}
 	n.undo.push("calls", func() error { n.calls.shut(); return nil })
@@ -309,7 +316,8 @@ func (n *Node) stopSnapshots() error {
 	return nil
 }
 
-// Close stops the node: new calls get ErrClosed, running ones are finished, then
+// Close stops the node: a leader hands leadership over, for at most a second; new
+// calls get ErrClosed, running ones are finished, then
 // everything is stopped and the folder is free for another process.
 //
 // When ctx ends first Close returns an error that says what it was waiting for,
@@ -332,7 +340,10 @@ func (n *Node) Close(ctx context.Context) error {
 		}
 	}
 	done := make(chan error, 1)
-	go func() { done <- n.undo.run() }()
+	go func() {
+		n.handOver(ctx)
+		done <- n.undo.run()
+	}()
 	select {
 	case n.closeErr = <-done:
 		n.log.Info("node stopped")

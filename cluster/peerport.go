@@ -184,7 +184,7 @@ func (p *peerPort) introduce(c *peerConn) (chan<- net.Conn, error) {
 	if no != nil {
 		return nil, no
 	}
-	p.book.tell(nodeOf(h.From), h.Address)
+	p.book.tell(h.From, h.Address)
 	c.protocol = h.Protocol
 	if err := c.SetDeadline(time.Time{}); err != nil {
 		return nil, err
@@ -286,7 +286,7 @@ func (p *peerPort) call(ctx context.Context, c *peerConn, proto protocol, to str
 		return err
 	}
 	c.name(answer.From)
-	p.book.tell(nodeOf(answer.From), answer.Address)
+	p.book.tell(answer.From, answer.Address)
 	return nil
 }
 

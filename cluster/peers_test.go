@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ type peer struct {
 	raft *raft.Raft
 	fsm  *ledger
 	port *peerPort
+	http *calls
 }
 
 // startPeer starts a node that takes itself for a member of the cluster of n.
@@ -43,12 +45,18 @@ func startPeer(t *testing.T, n *Node, id string) *peer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.http = newCalls(port, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answerJSON(w, termAnswer{ServerID: id, Term: p.raft.CurrentTerm()})
+	}), cfg.Logger)
 	t.Cleanup(func() { p.stop(t) })
 	return p
 }
 
 func (p *peer) stop(t *testing.T) {
 	t.Helper()
+	if err := p.http.close(); err != nil {
+		t.Errorf("stop peer %s: %v", p.id, err)
+	}
 	if err := p.raft.Shutdown().Error(); err != nil {
 		t.Errorf("stop peer %s: %v", p.id, err)
 	}

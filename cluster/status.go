@@ -7,11 +7,17 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+const roleLeader = "leader"
+
 // Status is what a node knows of itself and its cluster. The values are read one
 // after the other while the node works, so they need not fit together.
 type Status struct {
-	NodeID    string
+	NodeID string
+	// ClusterID is empty while the node belongs to no cluster.
 	ClusterID string
+	// Waiting is what the node waits for on its way into the cluster; empty when it
+	// has its place.
+	Waiting string
 	// Address is where peers reach the node; the node id when there is no peer
 	// port.
 	Address string
@@ -44,7 +50,7 @@ type Status struct {
 func (n *Node) Status() Status {
 	s := Status{
 		NodeID:       n.cfg.NodeID,
-		ClusterID:    n.storage.id.get().ClusterID,
+		Waiting:      n.settler.waitsFor(),
 		Address:      n.address,
 		Role:         strings.ToLower(n.raft.State().String()),
 		Term:         n.raft.CurrentTerm(),
@@ -52,6 +58,9 @@ func (n *Node) Status() Status {
 		LastIndex:    n.raft.LastIndex(),
 		CommitIndex:  n.raft.CommitIndex(),
 		AppliedIndex: n.machine.applied.Load(),
+	}
+	if id := n.storage.id.get(); id.member() {
+		s.ClusterID = id.ClusterID
 	}
 	_, leader := n.raft.LeaderWithID()
 	s.LeaderID = nodeOf(string(leader))
@@ -69,4 +78,12 @@ func (n *Node) addressOf(id raft.ServerID) string {
 		}
 	}
 	return ""
+}
+
+// ListenAddress is where the peer port listens, empty when there is none.
+func (n *Node) ListenAddress() string {
+	if n.port == nil {
+		return ""
+	}
+	return n.port.listener.Addr().String()
 }

@@ -110,7 +110,7 @@ func (s *storage) identify(nodeID string) error {
 	case id == nil && len(log) > 0:
 		// The identity is written first, so no crash does this.
 		return fmt.Errorf("%s has a log but %s is missing: restore it from a backup, or start with an empty data directory", s.dir, path)
-	case id == nil, !id.Founded && id.NodeID != nodeID:
+	case id == nil, !id.member() && id.NodeID != nodeID:
 		// In a folder where nothing was founded yet the name may still change.
 		id = newIdentity(nodeID)
 		if err := id.write(path); err != nil {
@@ -119,7 +119,7 @@ func (s *storage) identify(nodeID string) error {
 	case id.NodeID != nodeID:
 		return fmt.Errorf("%s belongs to node %q, not to %q: set node.id to %q, or give node %q a data directory of its own",
 			s.dataDir, id.NodeID, nodeID, id.NodeID, nodeID)
-	case id.Founded && !wholeLog(log):
+	case id.member() && !wholeLog(log):
 		// raft-wal takes a missing file for one that it did not get to create.
 		return fmt.Errorf("%s belongs to node %q but its log %s is gone: restore the directory from a backup; "+
 			"starting with an empty one would issue fencing tokens a second time", s.dataDir, id.NodeID, s.path(logDir))
@@ -148,7 +148,7 @@ func (s *storage) removeLeftovers() error {
 			}
 		}
 	}
-	if s.id.get().Founded {
+	if s.id.get().member() {
 		return nil
 	}
 	if err := os.RemoveAll(s.path(logDir)); err != nil {

@@ -1,0 +1,314 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	// promoteLag is how many entries a node may lack when it becomes a voter: what
+	// it lacks it gets in less than a heartbeat.
+	promoteLag = 1024
+
+	doAdd      = "add"
+	doRemove   = "remove"
+	doTransfer = "transfer"
+)
+
+// ErrNoMember says that no node with this id is in the cluster.
+var ErrNoMember = errors.New("no such member")
+
+// Member is a node as the cluster sees it.
+type Member struct {
+	ID      string
+	Address string
+	// Role is leader, follower, candidate or shutdown; empty when the node does not
+	// answer.
+	Role  string
+	Voter bool
+	// Healthy: the node answers, and is the leader or has heard from it lately.
+	Healthy bool
+	// Error is why there is nothing below.
+	Error string
+
+	Term          uint64
+	LastIndex     uint64
+	AppliedIndex  uint64
+	LastContact   time.Duration // since it heard from the leader; negative for never
+	SnapshotIndex uint64
+	SnapshotTime  time.Time
+	LogBytes      int64
+}
+
+// Members returns the members of the cluster as this node's newest configuration
+// has them, in its order, each with what it says of itself. It takes a second at
+// most, however many do not answer.
+func (n *Node) Members(ctx context.Context) []Member {
+	servers := n.raft.GetConfiguration().Configuration().Servers
+	reports := n.survey(ctx, n.others())
+	reports[n.cfg.NodeID] = n.report()
+	members := make([]Member, 0, len(servers))
+	for _, s := range servers {
+		r := reports[nodeOf(string(s.ID))]
+		m := Member{ID: nodeOf(string(s.ID)), Address: string(s.Address), Voter: s.Suffrage == raft.Voter, LastContact: -1}
+		switch {
+		case r.err != nil:
+			m.Error = r.err.Error()
+		case r.ServerID != string(s.ID):
+			m.Error = "its folder was lost; the node comes back as another server"
+		default:
+			m.Role, m.Term, m.LastIndex, m.AppliedIndex = r.Role, r.Term, r.LastIndex, r.AppliedIndex
+			m.SnapshotIndex, m.SnapshotTime, m.LogBytes = r.SnapshotIndex, r.SnapshotTime, r.LogBytes
+			if r.LastContactMS >= 0 {
+				m.LastContact = time.Duration(r.LastContactMS) * time.Millisecond
+			}
+			m.Healthy = r.Role == roleLeader || r.Leader != "" && m.LastContact >= 0 && m.LastContact < 2*heartbeatTimeout
+		}
+		members = append(members, m)
+	}
+	return members
+}
+
+// AddMember makes the node with this id, which must run at address with an empty
+// folder or one of this cluster, a member. It can be asked of any node and is done
+// by the leader. A voter votes once it has the log; AddMember waits for that. When
+// ctx ends first the node has been added or not, see Members, and a node that was
+// added becomes a voter by itself. For a member it changes the address, or makes a
+// voter of it.
+func (n *Node) AddMember(ctx context.Context, id, address string, voter bool) error {
+	return n.changeAt(ctx, &changeRequest{Do: doAdd, NodeID: id, Address: address, Voter: voter})
+}
+
+// RemoveMember takes a node out of the cluster, which it keeps out of: its process
+// goes on and says so. It is refused when most of the voters that would be left do
+// not answer, because nothing could be decided afterwards.
+func (n *Node) RemoveMember(ctx context.Context, id string) error {
+	return n.changeAt(ctx, &changeRequest{Do: doRemove, NodeID: id})
+}
+
+// Transfer hands leadership to the voter with this id, or to the one that is best
+// prepared when id is empty. It returns nil once that node leads, or leads already.
+// Until it returns, Propose at the leader can answer
+// raft.ErrLeadershipTransferInProgress, which certainly was not applied.
+func (n *Node) Transfer(ctx context.Context, id string) error {
+	return n.changeAt(ctx, &changeRequest{Do: doTransfer, NodeID: id})
+}
+
+// changeAt has the leader do c.
+func (n *Node) changeAt(ctx context.Context, c *changeRequest) error {
+	leader, _ := n.Leader()
+	var err error
+	switch leader {
+	case "":
+		err = fmt.Errorf("no leader is known: %w", raft.ErrNotLeader)
+	case n.cfg.NodeID:
+		err = n.changeHere(ctx, c)
+	default:
+		err = n.askPeer(ctx, leader, pathChange, c, new(struct{}))
+	}
+	if err != nil {
+		return fmt.Errorf("%s member %s: %w", c.Do, c.NodeID, err)
+	}
+	return nil
+}
+
+// changeHere does c, one after the other.
+func (n *Node) changeHere(ctx context.Context, c *changeRequest) error {
+	if err := n.changing.take(ctx); err != nil {
+		return err
+	}
+	defer n.changing.free()
+	if term, _ := n.leads.get(); term == 0 {
+		return raft.ErrNotLeader
+	}
+	switch c.Do {
+	case doAdd:
+		return n.add(ctx, c)
+	case doRemove:
+		return n.remove(ctx, c.NodeID)
+	case doTransfer:
+		return n.transfer(ctx, c.NodeID)
+	default:
+		return fmt.Errorf("unknown change %q", c.Do)
+	}
+}
+
+// server returns a node's entry in raft's newest configuration.
+func (n *Node) server(node string) (raft.Server, bool) {
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if nodeOf(string(s.ID)) == node {
+			return s, true
+		}
+	}
+	return raft.Server{}, false
+}
+
+// reconfigure waits for a change of raft's configuration, until ctx ends; raft
+// itself goes on with it.
+func (n *Node) reconfigure(ctx context.Context, change func() raft.IndexFuture) error {
+	if !n.calls.enter() {
+		return ErrClosed
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer n.calls.leave()
+		done <- change().Error()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (n *Node) set(ctx context.Context, server, address string, suffrage raft.ServerSuffrage) error {
+	return n.reconfigure(ctx, func() raft.IndexFuture {
+		if suffrage == raft.Voter {
+			return n.raft.AddVoter(raft.ServerID(server), raft.ServerAddress(address), 0, 0)
+		}
+		return n.raft.AddNonvoter(raft.ServerID(server), raft.ServerAddress(address), 0, 0)
+	})
+}
+
+func (n *Node) add(ctx context.Context, c *changeRequest) error {
+	if err := checkNodeID(c.NodeID); err != nil {
+		return err
+	}
+	if c.NodeID == n.cfg.NodeID {
+		return fmt.Errorf("node %s is a member: it leads", c.NodeID)
+	}
+	if n.port == nil {
+		return errNoPeerPort
+	}
+	n.book.tell(c.NodeID, c.Address)
+	r := n.survey(ctx, []string{c.NodeID})[c.NodeID]
+	if r.err != nil {
+		return fmt.Errorf("node %s cannot be reached at %s: %w", c.NodeID, c.Address, r.err)
+	}
+	if err := n.installSelf(ctx); err != nil {
+		return err
+	}
+	join := &joinRequest{ClusterID: n.storage.id.get().ClusterID, Voter: c.Voter}
+	if err := n.tellPeer(ctx, c.NodeID, pathJoin, join); err != nil {
+		return err
+	}
+	if old, ok := n.server(c.NodeID); ok && string(old.ID) != r.ServerID {
+		if err := n.replace(ctx, old, r.ServerID, c.Address); err != nil {
+			return err
+		}
+	}
+	if err := n.set(ctx, r.ServerID, c.Address, raft.Nonvoter); err != nil {
+		return err
+	}
+	n.log.Info("member added", "member", c.NodeID, "address", c.Address, "voter", c.Voter)
+	for c.Voter {
+		behind, err := n.promote(ctx, c.NodeID)
+		if err != nil || behind == "" {
+			return err
+		}
+		select {
+		case <-time.After(settlePause):
+		case <-ctx.Done():
+			return fmt.Errorf("it was added and is not a voter yet, but becomes one by itself (%s): %w", behind, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// promote makes a voter of a node that has the log. It returns how far behind it
+// is otherwise.
+func (n *Node) promote(ctx context.Context, node string) (behind string, err error) {
+	s, ok := n.server(node)
+	if !ok {
+		return "", ErrNoMember
+	}
+	if s.Suffrage == raft.Voter {
+		return "", nil
+	}
+	r := n.survey(ctx, []string{node})[node]
+	switch commit := n.raft.CommitIndex(); {
+	case r.err != nil:
+		return r.err.Error(), nil
+	case r.ServerID != string(s.ID):
+		return "", fmt.Errorf("node %s is %s now, not %s", node, r.ServerID, s.ID)
+	case r.AppliedIndex+promoteLag < commit || r.AppliedIndex == 0:
+		return fmt.Sprintf("applied %d of %d entries", r.AppliedIndex, commit), nil
+	}
+	if err := n.set(ctx, string(s.ID), string(s.Address), raft.Voter); err != nil {
+		return "", err
+	}
+	n.log.Info("member is a voter", "member", node)
+	return "", nil
+}
+
+// installSelf corrects this node's own address before others join: that of a node
+// which was alone may be one that nobody can reach.
+func (n *Node) installSelf(ctx context.Context) error {
+	s, ok := n.server(n.cfg.NodeID)
+	if !ok || string(s.Address) == n.address {
+		return nil
+	}
+	return n.set(ctx, string(s.ID), n.address, s.Suffrage)
+}
+
+// reconcile writes addresses into the configuration that nodes have told since
+// they moved. It is the leader's work.
+func (n *Node) reconcile(ctx context.Context) {
+	if term, _ := n.leads.get(); term == 0 || n.port == nil {
+		return
+	}
+	select {
+	case n.changing <- struct{}{}:
+		defer n.changing.free()
+	default:
+		return // what is being changed may be this
+	}
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		address := n.book.toldBy(string(s.ID))
+		if s.ID == n.raftID {
+			address = n.address
+		}
+		if address == "" || address == string(s.Address) {
+			continue
+		}
+		if err := n.set(ctx, string(s.ID), address, s.Suffrage); err != nil {
+			n.log.Warn("the new address of a member cannot be stored", "member", nodeOf(string(s.ID)), "address", address, "error", err)
+			return
+		}
+		n.log.Info("member has moved", "member", nodeOf(string(s.ID)), "address", address)
+	}
+}
+
+// remove takes a node out, if those that stay can go on.
+func (n *Node) remove(ctx context.Context, node string) error {
+	s, ok := n.server(node)
+	if !ok {
+		return ErrNoMember
+	}
+	if s.Suffrage == raft.Voter {
+		voters, alive := 0, 0
+		reports := n.survey(ctx, n.others())
+		for _, other := range n.raft.GetConfiguration().Configuration().Servers {
+			if other.Suffrage != raft.Voter || other.ID == s.ID {
+				continue
+			}
+			voters++
+			if r := reports[nodeOf(string(other.ID))]; other.ID == n.raftID || r.err == nil && r.ServerID == string(other.ID) {
+				alive++
+			}
+		}
+		if alive <= voters/2 {
+			return fmt.Errorf("%d of the %d voters that would be left answer: without a majority nothing can be decided", alive, voters)
+		}
+	}
+	err := n.removeServer(ctx, s.ID)
+	if err == nil {
+		n.log.Info("member removed", "member", node)
+	}
+	return err
+}

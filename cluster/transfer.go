@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// handOverTimeout bounds how long a stopping leader tries to hand leadership over.
+const handOverTimeout = time.Second
+
+var errNoSuccessor = errors.New("there is no other voter")
+
+// transfer hands leadership over. raft refuses commands from its start until it
+// has succeeded or everything that it started has ended, also long after it gave
+// up; so it is only started towards a node that answers, and what it started is
+// cut when it fails.
+func (n *Node) transfer(ctx context.Context, node string) error {
+	target, err := n.successor(ctx, node)
+	if err != nil {
+		return err
+	}
+	if target.ID == n.raftID {
+		return nil
+	}
+	if !n.calls.enter() {
+		return ErrClosed
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer n.calls.leave()
+		err := n.raft.LeadershipTransferToServer(target.ID, target.Address).Error()
+		if err != nil {
+			n.port.cut(nodeOf(string(target.ID)))
+		}
+		done <- err
+	}()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("node %s did not take over: %w", nodeOf(string(target.ID)), err)
+	}
+	return n.waitLeader(ctx, nodeOf(string(target.ID)))
+}
+
+// successor returns the voter to hand leadership to: node, or the one that has
+// most of the log when node is empty.
+func (n *Node) successor(ctx context.Context, node string) (raft.Server, error) {
+	var best raft.Server
+	var have uint64
+	found := false
+	reports := n.survey(ctx, n.others())
+	why := errNoSuccessor
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		id := nodeOf(string(s.ID))
+		if node != "" && id != node || node == "" && s.ID == n.raftID {
+			continue
+		}
+		if s.Suffrage != raft.Voter {
+			if node != "" {
+				return best, fmt.Errorf("node %s is not a voter", node)
+			}
+			continue
+		}
+		if s.ID == n.raftID {
+			return s, nil
+		}
+		r := reports[id]
+		if r.err == nil && r.ServerID != string(s.ID) {
+			r.err = errors.New("its folder was lost")
+		}
+		if r.err != nil {
+			why = fmt.Errorf("node %s does not answer: %w", id, r.err)
+			continue
+		}
+		if !found || r.LastIndex > have {
+			best, have, found = s, r.LastIndex, true
+		}
+	}
+	switch {
+	case found:
+		return best, nil
+	case node != "" && errors.Is(why, errNoSuccessor):
+		return best, ErrNoMember
+	default:
+		return best, why
+	}
+}
+
+// waitLeader waits until node leads, as this node hears it.
+func (n *Node) waitLeader(ctx context.Context, node string) error {
+	for {
+		leader, changed := n.Leader()
+		switch {
+		case leader == node:
+			return nil
+		case leader != "" && leader != n.cfg.NodeID:
+			return fmt.Errorf("node %s was elected instead", leader)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// handOver is what a leader does before it stops, so that the others need not
+// notice its absence first.
+func (n *Node) handOver(ctx context.Context) {
+	if term, _ := n.leads.get(); term == 0 || soleVoter(n.raft, n.raftID) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
+	if err := n.changeHere(ctx, &changeRequest{Do: doTransfer}); err != nil {
+		n.log.Warn("leadership was not handed over before the stop", "error", err)
+	}
+}
