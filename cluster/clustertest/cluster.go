@@ -190,6 +190,23 @@ func (c *Cluster) Follower(but ...string) string {
 	return ""
 }
 
+// Write has whoever leads apply commands, each once, through changes of the leader
+// of which a test on a busy machine sees some that it did not ask for. The FSMs
+// must be Ledgers.
+func (c *Cluster) Write(commands ...string) {
+	c.tb.Helper()
+	for _, command := range commands {
+		c.Eventually("a leader takes "+command, func() bool {
+			id := c.Leader() // and has applied everything
+			if slices.Contains(c.Lines(id), command) {
+				return true // by an attempt that was told otherwise
+			}
+			_, err := c.Node(id).Propose(c.Context(), []byte(command))
+			return err == nil
+		})
+	}
+}
+
 // Propose has a node, which must lead, apply commands.
 func (c *Cluster) Propose(id string, commands ...string) {
 	c.tb.Helper()

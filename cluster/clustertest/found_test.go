@@ -9,8 +9,7 @@ import (
 // what was decided, also after all of them restart.
 func TestCluster_firstStart(t *testing.T) {
 	c := New(t, Options{})
-	leader := c.Leader()
-	c.Propose(leader, "a", "b")
+	c.Write("a", "b")
 	c.Agree("a", "b")
 	ids := make(map[string]bool)
 	for _, id := range c.IDs() {
@@ -25,7 +24,7 @@ func TestCluster_firstStart(t *testing.T) {
 	for _, id := range c.IDs() {
 		c.Start(id)
 	}
-	c.Propose(c.Leader(), "c")
+	c.Write("c")
 	c.Agree("a", "b", "c")
 }
 
@@ -49,7 +48,7 @@ func TestCluster_firstStart_missing(t *testing.T) {
 	}
 	c.Net.Heal()
 	c.Start("n3")
-	c.Propose(c.Leader(), "a")
+	c.Write("a")
 	c.Agree("a")
 }
 
@@ -58,12 +57,12 @@ func TestCluster_firstStart_missing(t *testing.T) {
 func TestCluster_wipedMinority(t *testing.T) {
 	c := New(t, Options{})
 	leader := c.Leader()
-	c.Propose(leader, "a")
+	c.Write("a")
 	lost := c.Follower(leader)
 	c.Crash(lost)
 	c.Wipe(lost)
 	c.Start(lost)
-	c.Propose(c.Leader(), "b")
+	c.Write("b")
 	c.Eventually("the wiped node is a voter again", func() bool {
 		for _, m := range c.Node(lost).Members(c.Context()) {
 			if m.ID == lost && m.Voter && m.Healthy {
@@ -77,7 +76,7 @@ func TestCluster_wipedMinority(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Eventually("the wiped node leads", func() bool { return c.Leader() == lost })
-	c.Propose(lost, "c")
+	c.Write("c")
 	c.Agree("a", "b", "c")
 	if got := len(c.Node(lost).Members(c.Context())); got != 3 {
 		t.Errorf("%d members, want 3", got)
@@ -88,7 +87,7 @@ func TestCluster_wipedMinority(t *testing.T) {
 // one that still has its data.
 func TestCluster_wipedMajority(t *testing.T) {
 	c := New(t, Options{})
-	c.Propose(c.Leader(), "a")
+	c.Write("a")
 	c.Agree("a")
 	had := c.Node("n3").Status()
 	for _, id := range c.IDs() {

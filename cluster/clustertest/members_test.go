@@ -1,0 +1,161 @@
+package clustertest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"leased/cluster"
+)
+
+func members(c *Cluster, at string) []string {
+	var found []string
+	for _, m := range c.Node(at).Members(c.Context()) {
+		role := "non-voter"
+		if m.Voter {
+			role = "voter"
+		}
+		found = append(found, fmt.Sprintf("%s %s %s", m.ID, role, m.Address))
+	}
+	slices.Sort(found)
+	return found
+}
+
+func (c *Cluster) expectMembers(want ...string) {
+	c.tb.Helper()
+	var got []string
+	c.Eventually(fmt.Sprintf("members %q", want), func() bool {
+		for id := range c.nodes {
+			if got = members(c, id); !slices.Equal(got, want) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestCluster_members: nodes are added and removed through any node; a removed one
+// has no part in anything and says so.
+func TestCluster_members(t *testing.T) {
+	c := New(t, Options{})
+	leader := c.Leader()
+	c.Write("a")
+	follower := c.Follower(leader)
+	c.Start("n4")
+	c.Eventually("n4 waits to be added", func() bool {
+		return strings.Contains(c.Node("n4").Status().Waiting, "node n4 is not a member")
+	})
+	if err := c.Node(follower).AddMember(c.Context(), "n4", Address("n4"), false); err != nil {
+		t.Fatal(err)
+	}
+	c.Agree("a")
+	base := []string{"n1 voter " + Address("n1"), "n2 voter " + Address("n2"), "n3 voter " + Address("n3")}
+	c.expectMembers(append(slices.Clone(base), "n4 non-voter "+Address("n4"))...)
+	if err := c.Node(leader).AddMember(c.Context(), "n4", Address("n4"), true); err != nil {
+		t.Fatal(err)
+	}
+	c.expectMembers(append(slices.Clone(base), "n4 voter "+Address("n4"))...)
+	for _, wrong := range []struct{ id, address, why string }{
+		{"n5", Address("n5"), "cannot be reached"},
+		{"n5", Address("n4"), "not n5"},
+		{"n 5", Address("n4"), "only letters"},
+	} {
+		err := c.Node(follower).AddMember(c.Context(), wrong.id, wrong.address, true)
+		if err == nil || !strings.Contains(err.Error(), wrong.why) {
+			t.Errorf("add %s at %s: %v, want …%s…", wrong.id, wrong.address, err, wrong.why)
+		}
+	}
+
+	if err := c.Node(follower).RemoveMember(c.Context(), "n4"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Node(leader).RemoveMember(c.Context(), "n4"); !errors.Is(err, cluster.ErrNoMember) {
+		t.Errorf("second removal: %v, want %v", err, cluster.ErrNoMember)
+	}
+	c.Eventually("n4 says that it was removed", func() bool {
+		return strings.Contains(c.Node("n4").Status().Waiting, "was removed")
+	})
+	c.Stop("n4")
+	c.expectMembers(base...)
+	c.Write("b")
+	c.Agree("a", "b")
+}
+
+// TestCluster_remove_majority: a removal after which nothing could be decided is
+// refused.
+func TestCluster_remove_majority(t *testing.T) {
+	c := New(t, Options{})
+	leader := c.Leader()
+	dead := c.Follower(leader)
+	alive := c.Follower(leader, dead)
+	c.Crash(dead)
+	err := c.Node(c.Leader()).RemoveMember(c.Context(), alive)
+	if err == nil || !strings.Contains(err.Error(), "without a majority nothing can be decided") {
+		t.Errorf("removing %s while %s is dead: %v, want a refusal", alive, dead, err)
+	}
+	if err := c.Node(c.Leader()).RemoveMember(c.Context(), dead); err != nil {
+		t.Errorf("removing the dead node: %v", err)
+	}
+	c.Write("a")
+	c.Agree("a")
+}
+
+// TestCluster_foreign: a node of one cluster is not taken into another, and two
+// clusters that were told each other's addresses do not mix.
+func TestCluster_foreign(t *testing.T) {
+	ours, theirs := New(t, Options{Nodes: 1}), New(t, Options{Nodes: 1, Configure: func(cfg *cluster.Config) {
+		cfg.NodeID, cfg.Members = "x1", map[string]string{"x1": Address("x1")}
+	}})
+	us, them := ours.Leader(), theirs.Leader()
+	ours.Net.place("x1", Address("x1"), theirs.Node(them).ListenAddress())
+	err := ours.Node(us).AddMember(ours.Context(), "x1", Address("x1"), true)
+	if err == nil || !strings.Contains(err.Error(), theirs.Node(them).Status().ClusterID) {
+		t.Errorf("adding a node of another cluster: %v, want it refused with that cluster's id", err)
+	}
+	if got := members(ours, us); len(got) != 1 {
+		t.Errorf("members %q, want one", got)
+	}
+}
+
+// TestCluster_moved: nodes whose addresses change are found again, whoever was
+// told: only the one that moved, or everybody's configuration at once.
+func TestCluster_moved(t *testing.T) {
+	moved := make(map[string]string)
+	c := New(t, Options{Configure: func(cfg *cluster.Config) {
+		if address := moved[cfg.NodeID]; address != "" {
+			cfg.Members[cfg.NodeID] = address
+		}
+	}})
+	leader := c.Leader()
+	c.Write("a")
+	one := c.Follower(leader)
+	c.Stop(one)
+	c.Net.place(one, Address(one), "") // nobody is there any more
+	moved[one] = "moved.test:1"
+	c.Start(one)
+	c.Write("b")
+	c.Agree("a", "b")
+	c.Eventually("the new address is in the configuration", func() bool {
+		return slices.Contains(members(c, c.Leader()), one+" voter moved.test:1")
+	})
+
+	for _, id := range c.IDs() {
+		c.Stop(id)
+		c.Net.place(id, Address(id), "")
+		c.Net.place(id, "moved.test:1", "")
+		moved[id] = id + ".elsewhere.test:2"
+	}
+	c.options.Configure = func(cfg *cluster.Config) {
+		for id := range cfg.Members {
+			cfg.Members[id] = moved[id]
+		}
+	}
+	for _, id := range c.IDs() {
+		c.Start(id)
+	}
+	c.Write("c")
+	c.Agree("a", "b", "c")
+	c.expectMembers("n1 voter n1.elsewhere.test:2", "n2 voter n2.elsewhere.test:2", "n3 voter n3.elsewhere.test:2")
+}
