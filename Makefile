@@ -55,6 +55,10 @@ bench: ## Measure speed and memory, and print the ratios that must hold.
 	test/setup.sh
 	go test -tags bench -count=1 -v -timeout 30m ./test/bench
 
+.PHONY: chaos
+chaos: ## Kill, pause and restart nodes of a cluster for longer than make test does.
+	LEASED_CHAOS=1 go test -count=1 -v -timeout 60m ./test/cluster
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each (30s unless given).
 	test/fuzz.sh $(FUZZTIME)

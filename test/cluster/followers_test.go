@@ -1,0 +1,134 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"leased/client"
+	"leased/gateway/api"
+	"leased/test/proc"
+)
+
+// With both followers paused nothing can be granted: every call is answered in
+// time, none leaves anything behind in the leader, and once they are back each
+// request id has exactly one result.
+func TestCluster_pausedFollowers(t *testing.T) {
+	c := proc.StartLeasedCluster(t, proc.Build(t, "leased/cmd/leased"), 3, "")
+	leader, followers := c.Leader(t, c.Nodes[0])
+	acquire := func(name string, timeout time.Duration) (*client.Answer, time.Duration, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		got, err := acquireOver(ctx, leader, name, timeout)
+		return got, time.Since(start), err
+	}
+	if _, _, err := acquire("warm", time.Second); err != nil {
+		t.Fatal(err)
+	}
+	before := goroutines(t, leader)
+	for _, f := range followers {
+		f.Signal(t, syscall.SIGSTOP)
+	}
+	const calls, timeout = 50, 300 * time.Millisecond
+	type answer struct {
+		name string
+		took time.Duration
+		err  error
+	}
+	answers := make(chan answer, calls)
+	for i := range calls {
+		go func() {
+			name := fmt.Sprint("paused-", i)
+			_, took, err := acquire(name, timeout)
+			answers <- answer{name, took, err}
+		}()
+	}
+	for range calls {
+		a := <-answers
+		if code := client.CodeOf(a.err); code != api.CodeUnavailable && code != api.CodeOutcomeUnknown && code != api.CodeTimeout {
+			t.Errorf("%s: got error %v, want that it is not granted or not known", a.name, a.err)
+		}
+		if a.took > timeout+200*time.Millisecond {
+			t.Errorf("%s: answered after %v, more than %v", a.name, a.took, timeout+200*time.Millisecond)
+		}
+	}
+	proc.Until(t, "what the calls used is given back", proc.Patience, func() bool { return goroutines(t, leader) <= before+10 })
+	for _, f := range followers {
+		f.Signal(t, syscall.SIGCONT)
+	}
+	c.Healthy(t)
+	all := c.Client(t)
+	for i := range calls {
+		name := fmt.Sprint("paused-", i)
+		first, err := all.Acquire(t.Context(), acquireRequest(name, time.Hour))
+		if err != nil {
+			t.Fatalf("%s again: %v", name, err)
+		}
+		second, err := all.Acquire(t.Context(), acquireRequest(name, time.Hour))
+		if err != nil || !second.Replayed || second.Lease.LeaseID != first.Lease.LeaseID {
+			t.Fatalf("%s once more: got %+v, error %v, want the same grant, replayed", name, second, err)
+		}
+		history, err := all.History(t.Context(), client.HistoryRequest{KeyID: first.Lease.KeyID})
+		if err != nil || len(history.Events) != 1 {
+			t.Fatalf("%s: got the history %+v, error %v, want one grant", name, history, err)
+		}
+	}
+}
+
+// acquireOver acquires with a bound that the server keeps, and waits for its
+// answer longer than that.
+func acquireOver(ctx context.Context, n *proc.Node, name string, timeout time.Duration) (*client.Answer, error) {
+	body := fmt.Sprintf(`{"key":{"tenant":"acme","target":{"type":"name","id":%q},"actor":"load"},"instance":"i-%s","ttl_ms":3600000}`, name, name)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		"http://"+n.Addr+"/v1/namespaces/default/leases?timeout="+timeout.String(), strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", api.MediaType)
+	req.Header.Set(api.HeaderIdempotencyKey, "a-"+name)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusCreated {
+		return &client.Answer{Outcome: "acquired"}, nil
+	}
+	return nil, &client.Error{Problem: *api.NewProblem(api.CodeOfStatus(res.StatusCode), "", res.Status)}
+}
+
+// goroutines returns how many the process has.
+func goroutines(t *testing.T, n *proc.Node) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+n.Addr+"/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if number, ok := strings.CutPrefix(line, "go_goroutines "); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(number))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("there is no go_goroutines in /metrics")
+	return 0
+}

@@ -1,0 +1,164 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"leased/client"
+	"leased/gateway/api"
+	"leased/test/proc"
+)
+
+// rounds returns how often to do something: long for make chaos.
+func rounds(short, long int) int {
+	if os.Getenv("LEASED_CHAOS") != "" {
+		return long
+	}
+	return short
+}
+
+func acquireRequest(name string, ttl time.Duration) client.AcquireRequest {
+	return client.AcquireRequest{
+		RequestID: "a-" + name, Instance: "i-" + name, TTL: ttl,
+		Key: api.Key{Tenant: "acme", Target: api.Target{Type: "name", ID: name}, Actor: "load"},
+	}
+}
+
+func releaseRequest(l *api.Lease) client.ReleaseRequest {
+	return client.ReleaseRequest{RequestID: "r-" + l.LeaseID, LeaseID: l.LeaseID, Token: l.Token, Instance: l.Instance}
+}
+
+// load acquires and releases as fast as it can, through all nodes, and keeps what
+// it was promised.
+type load struct {
+	stop func()
+
+	mu       sync.Mutex
+	grants   []time.Time
+	leases   []*api.Lease // those that were not released
+	failures []error
+}
+
+// startLoad starts workers, each with a client of all nodes that calls another one
+// first. attempts is how often a call is tried.
+func startLoad(t *testing.T, c *proc.Cluster, workers, attempts int) *load {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{}
+	var wg sync.WaitGroup
+	for w := range workers {
+		servers := make([]*client.Client, len(c.Nodes))
+		for i := range servers {
+			servers[i] = once(t, c.Nodes[(w+i)%len(c.Nodes)])
+		}
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				l.cycle(ctx, servers, attempts, fmt.Sprintf("%s-w%d-%d", t.Name(), w, i), i%16 == 0)
+			}
+		})
+	}
+	l.stop = func() { cancel(); wg.Wait() }
+	t.Cleanup(l.stop)
+	l.wait(t, workers)
+	return l
+}
+
+// once returns a client of one node that tries once.
+func once(t *testing.T, n *proc.Node) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Options{Servers: []string{"http://" + n.Addr}, RetryFor: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// cycle acquires a key of its own and, unless it is to be kept, releases it.
+func (l *load) cycle(ctx context.Context, servers []*client.Client, attempts int, name string, keep bool) {
+	r := acquireRequest(name, time.Hour)
+	got, err := try(ctx, servers, attempts, func(ctx context.Context, c *client.Client) (*client.Answer, error) { return c.Acquire(ctx, r) })
+	if err == nil && !keep {
+		release := releaseRequest(got.Lease)
+		l.note(nil, nil)
+		_, err = try(ctx, servers, attempts, func(ctx context.Context, c *client.Client) (*client.Answer, error) { return c.Release(ctx, release) })
+	} else if err == nil {
+		l.note(got.Lease, nil)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.note(nil, fmt.Errorf("%s: %w", name, err))
+	}
+}
+
+func (l *load) note(kept *api.Lease, failure error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if failure != nil {
+		l.failures = append(l.failures, failure)
+		return
+	}
+	l.grants = append(l.grants, time.Now())
+	if kept != nil {
+		l.leases = append(l.leases, kept)
+	}
+}
+
+// try calls one server after the other with the same request id, as the SDK does.
+func try(ctx context.Context, servers []*client.Client, attempts int, call func(context.Context, *client.Client) (*client.Answer, error)) (*client.Answer, error) {
+	var failed []error
+	for i := range attempts {
+		got, err := call(ctx, servers[i%len(servers)])
+		if err == nil || ctx.Err() != nil {
+			return got, err
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+// wait returns when so many more grants were given.
+func (l *load) wait(t *testing.T, more int) {
+	t.Helper()
+	before := l.granted()
+	proc.Until(t, "the load goes on", proc.Patience, func() bool { return l.granted() >= before+more })
+}
+
+func (l *load) granted() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.grants)
+}
+
+// longestPause returns the longest time without a grant since then.
+func (l *load) longestPause(since time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	grants := slices.Clone(l.grants)
+	slices.SortFunc(grants, time.Time.Compare)
+	longest, last := time.Duration(0), since
+	for _, at := range grants {
+		if at.After(last) {
+			longest, last = max(longest, at.Sub(last)), at
+		}
+	}
+	return longest
+}
+
+// check holds the cluster to every grant that was not released.
+func (l *load) check(t *testing.T, c *client.Client) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lease := range l.leases {
+		got, err := c.Get(t.Context(), "", lease.LeaseID)
+		if err != nil || got.State != "active" || got.Token != lease.Token {
+			t.Fatalf("lease %s with token %d was acknowledged; now: %+v, error %v", lease.LeaseID, lease.Token, got, err)
+		}
+	}
+}
