@@ -27,6 +27,9 @@ const (
 	// drainTimeout bounds the HTTP server's share of it. A client that is slow to
 	// send its body must not use up the time that the stores need.
 	drainTimeout = 4 * time.Second
+	// handOverTimeout bounds the handing over of leadership, which takes a round
+	// trip or two where it works.
+	handOverTimeout = time.Second
 )
 
 // app is a running node.
@@ -36,25 +39,29 @@ const (
 // It is the reverse of the order of the start, and each step waits only for
 // what the steps after it still keep running:
 //
-//  1. HTTP server. First it drains the gateway: calls parked in a queue are
+//  1. Leadership, if this node has it and others can take it: it is handed over
+//     while everything still works, so that nobody has to notice that a leader is
+//     gone. Calls that run meanwhile are forwarded.
+//  2. HTTP server. First it drains the gateway: calls parked in a queue are
 //     answered at once. It would otherwise wait for them, and they for a grant,
 //     for minutes. Then it takes no new connections and waits for the requests
 //     that run. They need the stores, which is why these are still open.
-//  2. Gateway: waits for the looks at the stores' health that still run.
-//  3. Stores: refuse, and take their waiters out of the queues, which is a log
+//  3. Gateway: waits for the looks at the stores' health that still run.
+//  4. Stores: refuse, and take their waiters out of the queues, which is a log
 //     entry. With the engine or the node closed first, that entry could never be
 //     answered and Close would hang to its bound.
-//  4. Engine: waits for the commands that it sent on its own account, so the
+//  5. Engine: waits for the commands that it sent on its own account, so the
 //     node must still answer them. It reads the node's leadership until then.
-//  5. Raft node: nobody proposes any more, so nothing is left that it would owe
+//  6. Raft node: nobody proposes any more, so nothing is left that it would owe
 //     an answer; it frees the data directory.
-//  6. Audit log: last, because each step above still writes to it.
+//  7. Audit log: last, because each step above still writes to it.
 type app struct {
 	settings *settings
 	log      *slog.Logger
 	observer *lateObserver
 	cleanups cleanups
 	address  string        // of the HTTP server, as bound
+	cluster  *clusterAdmin // nil without a raftkv backend
 	ended    chan struct{} // closed when the HTTP server has ended
 	serveErr error         // why; set before ended is closed
 }
@@ -102,15 +109,38 @@ func (a *app) open(ctx context.Context, e *env) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	g, err := gateway.New(gateway.Options{
+	options := gateway.Options{
 		Namespaces: namespaces, Auth: gateway.AuthNone(), Registry: registry, Audit: audit, Logger: a.log, Version: e.version,
-	})
+	}
+	if a.cluster != nil {
+		options.Cluster = a.cluster
+	}
+	g, err := gateway.New(options)
 	if err != nil {
 		return err
 	}
 	a.cleanups.push("gateway", g.Close)
 	a.observer.attach(g.ExpiryObserver())
-	return a.serve(ctx, g)
+	if err := a.serve(ctx, g); err != nil {
+		return err
+	}
+	if a.cluster != nil && a.settings.Cluster.Listen != "" {
+		a.cleanups.push("leadership", a.handOver)
+	}
+	return nil
+}
+
+// handOver has another node lead. That none can is no reason not to stop.
+func (a *app) handOver(ctx context.Context) error {
+	if term, _ := a.cluster.node.Leadership(); term == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
+	if err := a.cluster.node.Transfer(ctx, ""); err != nil {
+		a.log.Info("leadership stays until this node has stopped", "error", err)
+	}
+	return nil
 }
 
 // serve starts the HTTP server. The port comes last, so that whoever gets a

@@ -47,6 +47,7 @@ func openRaftKV(ctx context.Context, a *app, name string) (contract.Store, error
 	fsm := raftkv.NewFSM()
 	node, err := cluster.Open(ctx, cluster.Config{
 		NodeID: s.Node.ID, DataDir: s.Node.DataDir, Listen: s.Cluster.Listen, Members: s.Cluster.Members,
+		TLS:      cluster.TLSFiles{Cert: s.Cluster.TLS.Cert, Key: s.Cluster.TLS.Key, CA: s.Cluster.TLS.CA},
 		Snapshot: cluster.SnapshotConfig{Entries: s.Cluster.Snapshot.Entries, Interval: time.Duration(s.Cluster.Snapshot.Interval)},
 		Logger:   a.log,
 	}, fsm)
@@ -54,33 +55,43 @@ func openRaftKV(ctx context.Context, a *app, name string) (contract.Store, error
 		return nil, err
 	}
 	a.cleanups.push("raft node", node.Close)
-	engine := raftkv.New(raftkv.Options{FSM: fsm, Proposer: node, NodeID: s.Node.ID, Observer: a.observer.observe, Logger: a.log})
+	engine := raftkv.New(raftkv.Options{
+		FSM: fsm, Proposer: node, NodeID: s.Node.ID, Peers: node, Restorer: node, Observer: a.observer.observe, Logger: a.log,
+	})
 	a.cleanups.push("engine of backend "+name, engine.Close)
-	store := engine.Store()
+	peers := engine.PeerHandler()
+	a.cleanups.push("calls of other nodes", peers.Close)
+	node.Serve(peers)
+	store := engine.Forwarder()
 	a.cleanups.push("store of backend "+name, store.Close)
-	if err := waitForLeader(ctx, a.log, node); err != nil {
-		return nil, err
+	a.cluster = &clusterAdmin{node: node, store: store}
+	if len(s.Cluster.Members) > 1 {
+		// It serves as soon as there is a leader, here or elsewhere, and says so at
+		// /readyz. Until then the other nodes may not even run.
+		return store, nil
 	}
-	return store, nil
+	return store, waitForLeader(ctx, a.log, node)
 }
 
-// waitForLeader returns once the node leads, so that the first request after
-// the start is served. A node alone leads as soon as it has read its log; when
-// that takes long, it says so.
+// waitForLeader returns once a node leads, so that the first request after the
+// start is served. A node alone leads as soon as it has read its log; when that
+// takes long, it says so.
 func waitForLeader(ctx context.Context, log *slog.Logger, node *cluster.Node) error {
 	patience := time.NewTimer(2 * time.Second)
 	defer patience.Stop()
 	for {
+		leader, elected := node.Leader()
 		term, changed := node.Leadership()
-		if term != 0 {
+		if term != 0 || leader != "" && leader != node.Status().NodeID {
 			return nil
 		}
 		select {
+		case <-elected:
 		case <-changed:
 		case <-patience.C:
-			log.Info("waiting for the node to lead: it reads its log first")
+			log.Info("waiting for a node to lead: this one reads its log first")
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the node to lead: %w", context.Cause(ctx))
+			return fmt.Errorf("wait for a node to lead: %w", context.Cause(ctx))
 		}
 	}
 }

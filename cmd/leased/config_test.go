@@ -98,15 +98,17 @@ func TestConfig_refusals(t *testing.T) {
 			want: `leased.yaml:3: http.tls.client_ca: client certificates are not in this release; remove it`},
 
 		{name: "several members", file: "cluster:\n  members: {n1: 127.0.0.1:8471, n2: 127.0.0.1:8481}\n",
-			want: `leased.yaml:2: cluster.members names 2 nodes; clusters of several nodes are not in this release; name only this node, or leave cluster.members out`},
+			want: `leased.yaml:2: cluster.members names 2 nodes and cluster.listen is empty; set it to the address at which this node listens for the others, such as 127.0.0.1:8471`},
 		{name: "another member", file: "cluster:\n  members: {n2: 127.0.0.1:8471}\n",
-			want: `leased.yaml:2: cluster.members does not name this node, n1; its only entry must be node.id`},
+			want: `leased.yaml:2: cluster.members does not name this node, n1; add it with the address at which the others reach it, or set node.id`},
 		{name: "member address", file: "cluster:\n  members:\n    n1: nowhere\n",
 			want: `leased.yaml:3: cluster.members.n1: "nowhere" is not host:port, such as 127.0.0.1:8470`},
 		{name: "open peer port", file: "cluster:\n  listen: 0.0.0.0:8471\n",
-			want: `leased.yaml:2: cluster.listen is 0.0.0.0:8471, which other machines can reach, and cluster.tls is not in this release; listen on 127.0.0.1 or leave cluster.listen out`},
-		{name: "cluster TLS", file: "cluster:\n  tls: {cert: a, key: b, ca: c}\n",
-			want: `leased.yaml:2: cluster.tls is not in this release; remove it`},
+			want: `leased.yaml:2: cluster.listen is 0.0.0.0:8471, which other machines can reach, and there is no cluster.tls: anyone there could take and end leases; give cert, key and ca, or listen on 127.0.0.1`},
+		{name: "half of the cluster's TLS", file: "cluster:\n  listen: 127.0.0.1:8471\n  tls: {cert: a, key: b}\n",
+			want: `leased.yaml:3: cluster.tls needs cert, key and ca, because each node checks the others; give the missing ones, or remove all three and listen on 127.0.0.1`},
+		{name: "cluster TLS without a port", file: "cluster:\n  tls: {cert: a, key: b, ca: c}\n",
+			want: `leased.yaml:2: cluster.tls has no effect without cluster.listen; set that, or remove this`},
 		{name: "snapshot entries", file: "cluster:\n  snapshot: {entries: 0}\n",
 			want: `leased.yaml:2: cluster.snapshot.entries must be at least 1, not 0`},
 		{name: "snapshot interval", file: "cluster:\n  snapshot: {interval: 1ms}\n",
@@ -335,7 +337,6 @@ func TestConfig_documented(t *testing.T) {
 	}
 	_, got := load(t, string(text), nil)
 	want := strings.Join([]string{
-		"leased.yaml:9: cluster.members names 3 nodes; clusters of several nodes are not in this release; name only this node, or leave cluster.members out",
 		"leased.yaml:26: namespaces.jobs.fallback is not in this release; remove it",
 		"leased.yaml:28: auth.mode: keys is not in this release; use none, and keep the server on loopback",
 	}, "\n")

@@ -58,20 +58,9 @@ func (s *settings) validateHTTP(p *problems) {
 
 func (s *settings) validateCluster(p *problems) {
 	c := &s.Cluster
-	if c.Listen != "" {
-		if err := checkAddress(c.Listen); err != nil {
-			p.add(s.at("cluster", "listen"), "cluster.listen: %v", err)
-		} else if !isLoopback(c.Listen) {
-			p.add(s.at("cluster", "listen"), "cluster.listen is %s, which other machines can reach, and cluster.tls is %s; "+
-				"listen on 127.0.0.1 or leave cluster.listen out", c.Listen, notInThisReleaseBare)
-		}
-	}
-	switch _, self := c.Members[s.Node.ID]; {
-	case len(c.Members) > 1:
-		p.add(s.at("cluster", "members"), "cluster.members names %d nodes; clusters of several nodes are %s; "+
-			"name only this node, or leave cluster.members out", len(c.Members), notInThisReleaseBare)
-	case len(c.Members) == 1 && !self:
-		p.add(s.at("cluster", "members"), "cluster.members does not name this node, %s; its only entry must be node.id", s.Node.ID)
+	s.validatePeerPort(p)
+	if _, self := c.Members[s.Node.ID]; len(c.Members) > 0 && !self {
+		p.add(s.at("cluster", "members"), "cluster.members does not name this node, %s; add it with the address at which the others reach it, or set node.id", s.Node.ID)
 	}
 	for name, address := range c.Members {
 		if err := checkAddress(address); err != nil {
@@ -84,8 +73,30 @@ func (s *settings) validateCluster(p *problems) {
 	if time.Duration(c.Snapshot.Interval) < time.Second {
 		p.add(s.at("cluster", "snapshot", "interval"), "cluster.snapshot.interval must be at least 1s, not %s", c.Snapshot.Interval)
 	}
-	if c.TLS != (peerTLSConfig{}) {
-		p.add(s.at("cluster", "tls"), "cluster.tls is %s", notInThisRelease)
+}
+
+// validatePeerPort holds the port for other nodes to being protected where they
+// are: whoever reaches it can do anything.
+func (s *settings) validatePeerPort(p *problems) {
+	c := &s.Cluster
+	hasTLS := c.TLS != (peerTLSConfig{})
+	if hasTLS && (c.TLS.Cert == "" || c.TLS.Key == "" || c.TLS.CA == "") {
+		p.add(s.at("cluster", "tls"), "cluster.tls needs cert, key and ca, because each node checks the others; give the missing ones, or remove all three and listen on 127.0.0.1")
+	}
+	if c.Listen == "" {
+		switch {
+		case len(c.Members) > 1:
+			p.add(s.at("cluster", "members"), "cluster.members names %d nodes and cluster.listen is empty; set it to the address at which this node listens for the others, such as 127.0.0.1:8471", len(c.Members))
+		case hasTLS:
+			p.add(s.at("cluster", "tls"), "cluster.tls has no effect without cluster.listen; set that, or remove this")
+		}
+		return
+	}
+	if err := checkAddress(c.Listen); err != nil {
+		p.add(s.at("cluster", "listen"), "cluster.listen: %v", err)
+	} else if !hasTLS && !isLoopback(c.Listen) {
+		p.add(s.at("cluster", "listen"), "cluster.listen is %s, which other machines can reach, and there is no cluster.tls: "+
+			"anyone there could take and end leases; give cert, key and ca, or listen on 127.0.0.1", c.Listen)
 	}
 }
 

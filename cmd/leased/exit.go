@@ -56,6 +56,9 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*notReadyError](err); ok {
 		return exitUnavailable
 	}
+	if _, ok := errors.AsType[noLeaderError](err); ok {
+		return exitUnavailable
+	}
 	switch client.CodeOf(err) {
 	case api.CodeInvalid, api.CodeTooLarge:
 		return exitUsage

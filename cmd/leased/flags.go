@@ -195,6 +195,19 @@ func oneArg(args []string, name, what string) error {
 	return usagef("only %s is expected, and %q came too", name, args[1])
 }
 
+// exactly returns the check of a command that takes these arguments.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s is needed", strings.Join(names[len(args):], " and "))
+		case len(args) > len(names):
+			return usagef("only %s is expected, and %q came too", strings.Join(names, " and "), args[len(names)])
+		}
+		return nil
+	}
+}
+
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

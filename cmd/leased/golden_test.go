@@ -62,6 +62,7 @@ func command(ctx context.Context, environ []string, args ...string) result {
 func TestHelp(t *testing.T) {
 	for _, name := range []string{
 		"", "serve", "contract", "acquire", "renew", "release", "get", "list", "history", "check", "revoke", "version",
+		"cluster", "cluster status", "cluster add", "cluster remove", "cluster transfer", "cluster backup", "cluster restore",
 	} {
 		t.Run(strings.TrimSpace("leased "+name), func(t *testing.T) {
 			got := command(t.Context(), nil, strings.Fields(name+" --help")...)

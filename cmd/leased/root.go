@@ -95,7 +95,7 @@ Exit codes of every command:
 			root.AddCommand(c)
 		}
 	}
-	add(groupServer, newServe(e), newContract(e))
+	add(groupServer, newServe(e), newCluster(e), newContract(e))
 	add(groupLeases, newAcquire(e), newRenew(e), newRelease(e), newGet(e), newList(e), newHistory(e), newCheck(e), newRevoke(e))
 	root.AddCommand(newVersion(e))
 	return root
