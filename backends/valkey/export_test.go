@@ -31,3 +31,9 @@ func Dial(ctx context.Context, address string, timeout time.Duration) error {
 func Classify(ctx context.Context, err error, reads bool) contract.Code {
 	return classifier{refusals()}.of(ctx, err, reads).Code
 }
+
+// Leave leaves the place of a request as a call of it does whose attachment was n.
+func (s *Store) Leave(ctx context.Context, r *contract.AcquireRequest, n uint64) error {
+	_, err := s.leave(ctx, s.attempt(r, s.room(r.Namespace)), n)
+	return err
+}
