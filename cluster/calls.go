@@ -71,7 +71,8 @@ func newCalls(port *peerPort, own http.Handler, log *slog.Logger) *calls {
 	}
 	go func() {
 		defer close(c.stopped)
-		_ = c.server.Serve(&handed{conns: port.http, port: port, done: make(chan struct{})}) //nolint:errcheck // it only ever ends by being closed
+		// It only ever ends by being closed.
+		_ = c.server.Serve(&handed{conns: port.http, port: port, done: make(chan struct{})})
 	}()
 	return c
 }
@@ -162,7 +163,7 @@ func (h *handed) Close() error {
 func (h *handed) Addr() net.Addr { return h.port.listener.Addr() }
 
 // Transport reaches other nodes: a request to http://NODE-ID/path goes to the
-// handler that that node's owner gave to Serve. A connection is made within a
+// handler which the owner of that node gave to Serve. A connection is made within a
 // second or not at all, kept, and closed with this node; the request's context
 // bounds everything.
 //
@@ -177,28 +178,28 @@ type roundTripper struct{ over *http.Transport }
 // RoundTrip implements http.RoundTripper.
 func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "http" {
-		return nil, &notSent{fmt.Errorf("a peer is reached as http://NODE-ID, not as %s://", req.URL.Scheme)}
+		return nil, &notSentError{fmt.Errorf("a peer is reached as http://NODE-ID, not as %s://", req.URL.Scheme)}
 	}
 	sent := false
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }}
 	res, err := r.over.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
 	if err != nil && !sent {
-		return nil, &notSent{err}
+		return nil, &notSentError{err}
 	}
 	return res, err
 }
 
-// notSent marks an error from before anything of a request was sent.
-type notSent struct{ err error }
+// notSentError marks an error from before anything of a request was sent.
+type notSentError struct{ err error }
 
 // Error implements error.
-func (e *notSent) Error() string { return e.err.Error() }
+func (e *notSentError) Error() string { return e.err.Error() }
 
 // Unwrap returns why.
-func (e *notSent) Unwrap() error { return e.err }
+func (e *notSentError) Unwrap() error { return e.err }
 
 // NotSent tells callers of the round tripper that do not import this package.
-func (e *notSent) NotSent() bool { return true }
+func (e *notSentError) NotSent() bool { return true }
 
 // NotSent tells whether err, of the round tripper that Transport returns, is from
 // before anything of the request was sent.

@@ -107,7 +107,10 @@ func (n *Node) askTerms(term uint64) error {
 		if _, err := n.leaderIndex(term); err != nil {
 			return raft.ErrLeadershipLost
 		}
-		time.Sleep(termRetry)
+		select {
+		case <-time.After(termRetry):
+		case <-n.stopping:
+		}
 	}
 }
 

@@ -3,7 +3,9 @@
 // owner has: was this command applied (Propose), may I answer from my state now
 // (Confirm), in which term do I lead (Leadership).
 //
-// This release runs single nodes. DESIGN.md says who is authoritative for what,
+// Several nodes form a cluster over one peer port, which carries raft, this
+// package's own questions and, with Transport and Serve, the calls of its user.
+// DESIGN.md says who is authoritative for what,
 // how each failure is handled, in which order a node stops, and which traps of
 // the raft library the code steps around.
 //
@@ -29,5 +31,11 @@
 //   - A folder is one node of one cluster for ever: another node id is refused,
 //     and so is a folder whose log vanished, because a new log would hand out
 //     indices that are already in use as fencing tokens.
+//   - Connections between nodes belong to one cluster and say whom they mean; a
+//     vote or an entry is sent or taken only once the identity on disk says that
+//     the node is a member.
+//   - Members that were configured form a cluster only when all of them answer and
+//     are empty. A folder that was lost comes back as another server of raft, never
+//     as the voter that it was.
 //   - Every goroutine that the package starts has ended when Close returns nil.
 package cluster

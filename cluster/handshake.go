@@ -78,7 +78,7 @@ func writeHello(w io.Writer, h hello) error {
 		return fmt.Errorf("handshake of %d bytes, at most %d are allowed", len(content), maxHello)
 	}
 	frame := append([]byte(peerMagic), peerVersion)
-	frame = binary.BigEndian.AppendUint16(frame, uint16(len(content))) //nolint:gosec // at most maxHello
+	frame = binary.BigEndian.AppendUint16(frame, uint16(len(content)))
 	_, err = w.Write(append(frame, content...))
 	return err
 }

@@ -233,7 +233,7 @@ func (n *Node) promote(ctx context.Context, node string) (behind string, err err
 	r := n.survey(ctx, []string{node})[node]
 	switch commit := n.raft.CommitIndex(); {
 	case r.err != nil:
-		return r.err.Error(), nil
+		return r.err.Error(), nil //nolint:nilerr // it is how far the node is
 	case r.ServerID != string(s.ID):
 		return "", fmt.Errorf("node %s is %s now, not %s", node, r.ServerID, s.ID)
 	case r.AppliedIndex+promoteLag < commit || r.AppliedIndex == 0:

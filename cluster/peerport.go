@@ -116,13 +116,9 @@ func (p *peerPort) accept() {
 		}
 		select {
 		case p.greeting <- struct{}{}:
-			p.waited.Add(1)
-			go func() {
-				defer p.waited.Done()
-				p.welcome(c)
-			}()
+			p.waited.Go(func() { p.welcome(c) })
 		default:
-			_ = c.Close() //nolint:errcheck // nobody is told; there are too many
+			_ = c.Close() // nobody is told; there are too many
 		}
 	}
 }
@@ -135,13 +131,13 @@ func (p *peerPort) welcome(c *peerConn) {
 		if p.seldom.now(c.peer + err.Error()) {
 			p.log.Warn("peer connection refused", "peer", c.peer, "remote", c.RemoteAddr().String(), "reason", err)
 		}
-		_ = c.Close() //nolint:errcheck // there is nobody to tell
+		_ = c.Close() // there is nobody to tell
 		return
 	}
 	select {
 	case to <- c:
 	case <-p.done:
-		_ = c.Close() //nolint:errcheck // as above
+		_ = c.Close() // as above
 	}
 }
 
@@ -227,7 +223,7 @@ func (p *peerPort) dial(ctx context.Context, proto protocol, to string) (*peerCo
 			won = a.conn
 			cancel() // the others
 		default:
-			_ = a.conn.Close() //nolint:errcheck // nothing was sent on it
+			_ = a.conn.Close() // nothing was sent on it
 		}
 	}
 	if won != nil {
@@ -251,7 +247,7 @@ func (p *peerPort) dialAddress(ctx context.Context, proto protocol, to, address 
 		return nil, err
 	}
 	// Ended by ctx, which can be cancelled as well.
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // it is closed then
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // it is closed then
 	err = p.call(ctx, c, proto, to)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
@@ -314,7 +310,7 @@ func (p *peerPort) cut(node string) {
 	defer p.mu.Unlock()
 	for c := range p.conns {
 		if nodeOf(c.peer) == node {
-			_ = c.raw.Close() //nolint:errcheck // whoever uses it sees the error
+			_ = c.raw.Close() // whoever uses it sees the error
 		}
 	}
 }
@@ -332,7 +328,7 @@ func (p *peerPort) Close() error {
 	err := p.listener.Close()
 	for c := range p.conns {
 		// Only what is below: whoever reads from it sees the error and closes it.
-		_ = c.raw.Close() //nolint:errcheck // as above
+		_ = c.raw.Close() // as above
 	}
 	p.mu.Unlock()
 	p.waited.Wait()
@@ -370,32 +366,4 @@ func (c *peerConn) Close() error {
 		}
 	})
 	return err
-}
-
-// seldom lets a line through that was not let through lately. A peer that is
-// refused comes again some times a second.
-type seldom struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-const (
-	seldomPause = 10 * time.Second
-	seldomLines = 128
-)
-
-func newSeldom() *seldom { return &seldom{last: make(map[string]time.Time)} }
-
-func (s *seldom) now(line string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	if at, ok := s.last[line]; ok && now.Sub(at) < seldomPause {
-		return false
-	}
-	if len(s.last) >= seldomLines {
-		clear(s.last)
-	}
-	s.last[line] = now
-	return true
 }

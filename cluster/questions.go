@@ -138,7 +138,7 @@ func taking[Q, A any](do func(context.Context, *Q) (A, error)) http.HandlerFunc 
 
 func answerJSON(w http.ResponseWriter, answer any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) //nolint:errcheck,errchkjson // the peer sees the cut connection
+	_ = json.NewEncoder(w).Encode(answer) //nolint:errchkjson // the peer sees the cut connection
 }
 
 // peerError is a peer's answer that it does not do what it was asked.

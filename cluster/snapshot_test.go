@@ -41,7 +41,8 @@ func snapshotNames(t *testing.T, dir string) []string {
 // a restart has it all the same.
 func TestNode_Snapshot_restart(t *testing.T) {
 	cfg := testConfig(t.TempDir())
-	cfg.Snapshot = SnapshotConfig{Entries: 1, Interval: time.Hour} // 128 entries stay
+	// As many entries stay, and the ten at the end make no snapshot due.
+	cfg.Snapshot = SnapshotConfig{Entries: minTrailing, Interval: time.Hour}
 	n := lead(t, cfg, new(ledger))
 	propose(t, n, lines(0, 300)...)
 	if err := n.Snapshot(testContext(t)); err != nil {

@@ -29,7 +29,7 @@ type Network struct {
 func newNetwork(seed uint64) *Network {
 	return &Network{
 		where: make(map[string]string), owner: make(map[string]string), cut: make(map[link]bool),
-		random:  rand.New(rand.NewPCG(seed, seed)), //nolint:gosec // a test must be repeatable
+		random:  rand.New(rand.NewPCG(seed, seed)), // a test must be repeatable
 		changed: make(chan struct{}),
 	}
 }
@@ -68,8 +68,8 @@ func (n *Network) Delay(d time.Duration) { n.edit(func() { n.delay = d }) }
 // Lose breaks the connection at a part p of all writes.
 func (n *Network) Lose(p float64) { n.edit(func() { n.loss = p }) }
 
-func (n *Network) place(node, logical, real string) {
-	n.edit(func() { n.owner[logical], n.where[logical] = node, real })
+func (n *Network) place(node, logical, actual string) {
+	n.edit(func() { n.owner[logical], n.where[logical] = node, actual })
 }
 
 // dialer returns how node reaches others.
@@ -77,10 +77,10 @@ func (n *Network) dialer(node string) func(context.Context, string, string) (net
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		for {
 			n.mu.Lock()
-			to, real, changed := n.owner[address], n.where[address], n.changed
+			to, actual, changed := n.owner[address], n.where[address], n.changed
 			silent := n.cut[link{node, to}] || n.cut[link{to, node}]
 			n.mu.Unlock()
-			if to == "" || real == "" {
+			if to == "" || actual == "" {
 				return nil, fmt.Errorf("dial %s: no node is there", address)
 			}
 			if silent {
@@ -91,7 +91,7 @@ func (n *Network) dialer(node string) func(context.Context, string, string) (net
 					return nil, context.Cause(ctx)
 				}
 			}
-			inner, err := new(net.Dialer).DialContext(ctx, network, real)
+			inner, err := new(net.Dialer).DialContext(ctx, network, actual)
 			if err != nil {
 				return nil, err
 			}
