@@ -25,7 +25,7 @@ build: ## Build a static ./bin/leased.
 .PHONY: test
 test: ## Run go vet and every test, with the race detector.
 	test/setup.sh
-	go vet -tags bench ./...
+	go vet -tags bench,chaos ./...
 	# One package at a time: some tests hold the store to bounds that users were
 	# promised, and two suites on two cores would measure each other.
 	# -count=1: the end-to-end tests build the program, which the cache cannot see.
@@ -58,6 +58,9 @@ bench: ## Measure speed and memory, and print the ratios that must hold.
 .PHONY: chaos
 chaos: ## Kill, pause and restart nodes of a cluster for longer than make test does.
 	LEASED_CHAOS=1 go test -count=1 -v -timeout 60m ./test/cluster
+	# The contract suite through the nodes of a cluster in one process. Behind a tag:
+	# three minutes, and under the race detector two cores are too slow for raft.
+	go test -tags chaos -count=1 -timeout 30m -run TestContract_cluster ./backends/raftkv
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each (30s unless given).
