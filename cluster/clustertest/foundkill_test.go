@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 // TestCluster_firstStart_cutShort starts on what a first start leaves behind that
 // is killed on all nodes at once, at each of its steps.
 func TestCluster_firstStart_cutShort(t *testing.T) {
+	t.Parallel()
 	// What a node had done: nothing, agreed, written its log as well, or finished.
 	const nothing, agreed, logged, founded = 0, 1, 2, 3
 	tests := map[string]struct {
@@ -52,7 +54,7 @@ func TestCluster_firstStart_cutShort(t *testing.T) {
 					t.Fatal(err)
 				}
 				identities[id] = identity
-				server := id + "@" + identity["incarnation"].(string) //nolint:errcheck // the test ends either way
+				server := id + "@" + fmt.Sprint(identity["incarnation"])
 				servers = append(servers, map[string]any{"id": server, "address": Address(id)})
 			}
 			for i, id := range c.IDs() {
