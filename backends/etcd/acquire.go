@@ -53,10 +53,11 @@ func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contra
 	}
 	defer end()
 	a := newAttempt(r)
-	if s.lineWaits(a) {
+	if s.lineUp(a) {
 		return s.wait(ctx, a, nil)
 	}
 	res, wait, err := s.try(ctx, a)
+	s.tried(a)
 	if err != nil || wait == nil {
 		return res, err
 	}

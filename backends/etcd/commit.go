@@ -11,8 +11,9 @@ import (
 
 const (
 	// lanes is how many transactions of calls are on their way at once. What comes
-	// meanwhile goes together with the next.
-	lanes = 2
+	// meanwhile goes together with the next: with more lanes fewer do, and what a
+	// request costs by itself is more than what is gained by not waiting.
+	lanes = 1
 	// groupMost is how many go together, and groupRoom how many comparisons or
 	// operations each of them may have then: etcd takes 128 of a transaction, those
 	// of each level taken off for the next.

@@ -11,7 +11,7 @@
 //   - hope.go, commit.go: calls that try again, and transactions that go together.
 //   - state.go, hints.go: what is known of a key, read or guessed.
 //   - acquire.go, grant.go, renew.go, end.go, handover.go: the verbs.
-//   - wait.go, line*.go, presence.go: waiting.
+//   - wait.go, line*.go, follow_queues.go, presence.go: waiting.
 //   - reads.go, history.go, list*.go, watch.go, health.go: the rest.
 //   - sweep.go, bucket.go, spare.go, ender.go, trim.go: what runs beside calls.
 //

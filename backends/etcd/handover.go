@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -14,6 +15,9 @@ type next struct {
 	l     *line
 	sp    *spot
 	known *state // what the line knows of the queue and the floor
+	// joiners came since the last time. They get their places with this one.
+	joiners []*spot
+	session string
 }
 
 // nextInLine returns who is served when the state's lease ends, or nil if that is
@@ -43,7 +47,75 @@ func (s *Store) nextInLine(st *state) *next {
 		return nil
 	}
 	sp.pending = true
-	return &next{l, sp, &known}
+	n := &next{l: l, sp: sp, known: &known}
+	n.take()
+	return n
+}
+
+// rideMost is how many get their places with a hand-over.
+const rideMost = 8
+
+// take takes those who have no place yet: the transaction is on its way anyway,
+// and one of their own would be in its way. The caller holds the line's lock.
+func (n *next) take() {
+	n.session, _ = n.l.s.presence.current()
+	if !n.known.sessions[n.session] {
+		return
+	}
+	at := n.known.queue.index()
+	for _, scope := range n.l.order {
+		sp := n.l.waiting[scope]
+		limit := sp.a.req.Limits.WaitersPerKey
+		if _, ok := at[scope]; ok || len(n.joiners) == rideMost ||
+			sp.pending || sp.seating || sp.tried || sp.a.req.Limits.LeasesPerOwner > 0 || !n.known.toldOf(scope) ||
+			limit > 0 && len(n.known.queue.places)+rideMost > limit-farFromFull ||
+			len(sp.calls) == 0 || slices.ContainsFunc(sp.calls, func(w *waiter) bool { return w.leaving }) {
+			continue
+		}
+		sp.seating = true
+		n.joiners = append(n.joiners, sp)
+	}
+}
+
+// seat gives those who came places in the queue.
+func (n *next) seat(q *queue) []clientv3.Cmp {
+	var cmps []clientv3.Cmp
+	for _, sp := range n.joiners {
+		p := newPlace(sp.a, n.known.queue, q)
+		p.At = []string{n.session}
+		q.places = append(q.places, p)
+		cmps = append(cmps, n.l.s.newcomer(n.known, sp.a.scope)...)
+	}
+	return cmps
+}
+
+// over notes how it went.
+func (n *next) over(rev int64, done, unknown bool) {
+	n.l.mu.Lock()
+	defer n.l.mu.Unlock()
+	leaving := false
+	for _, sp := range n.joiners {
+		sp.seating = false
+		sp.tried = !done
+		if done {
+			sp.placed = rev
+		}
+		if unknown {
+			sp.doubt = time.Now().Add(doubtFor)
+		}
+		leaving = leaving || len(sp.calls) == 0 || slices.ContainsFunc(sp.calls, func(w *waiter) bool { return w.leaving })
+	}
+	if !unknown {
+		n.sp.pending = false
+	}
+	if done {
+		n.l.passed = time.Now()
+	} else {
+		n.l.known.st = nil
+	}
+	if !done || leaving {
+		n.l.poke()
+	}
 }
 
 // passOn ends the state's lease as r and grants the key to n, in one step.
@@ -54,15 +126,8 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 	after.head, after.floor, after.floorMod, after.rev = r, n.known.floor, n.known.floorMod, n.known.rev
 	after.queue = n.known.queue
 	rest := n.known.queue.without(a.scope, 0)
-	defer func() {
-		if fail == nil || !fail.unknown() {
-			n.l.setPending(n.sp, false)
-		}
-		if !done {
-			n.l.forget()
-		}
-		n.l.poke()
-	}()
+	joined := n.seat(rest)
+	defer func() { n.over(r.rev, done, fail != nil && fail.unknown()) }()
 	g, fail := s.prepareNext(ctx, &after, n, rest)
 	if fail != nil {
 		return false, fail
@@ -73,6 +138,7 @@ func (s *Store) passOn(ctx context.Context, st *state, c *endCall, bucket client
 	}
 	g.ops = append(g.ops, clientv3.OpPut(s.names.answer(c.scope), encode(c.answer(r)), clientv3.WithLease(bucket)))
 	g.cmps = append(g.cmps, s.guessed(st, s.asAlive(st))...) // the head is compared by the grant
+	g.cmps = append(g.cmps, joined...)
 	g.cmps = append(g.cmps, s.firstOfAll(n.known, &n.known.queue.places[0])...)
 	g.cmps = append(g.cmps, clientv3.Compare(clientv3.CreateRevision(s.names.answer(a.scope)), "=", 0))
 	if done, fail = s.commitPlan(ctx, st, g); !done {

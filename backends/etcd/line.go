@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"leased/contract"
 )
 
@@ -26,6 +24,9 @@ const (
 	// leaveTimeout bounds how long a call whose wait is over waits to learn what
 	// came of it. The other half is for a machine that has other work.
 	leaveTimeout = contract.AnswerSlack / 2
+	// gatherFor is how long after a hand-over those who come to the queue wait for
+	// the next one.
+	gatherFor = 20 * time.Millisecond
 )
 
 // line is where calls of this store wait for one key. However many they are, one
@@ -42,14 +43,20 @@ type line struct {
 	retired bool
 	holder  *record // as last read
 	known   glance
+	// passed is when the key was last handed on here. Then those who come wait a
+	// little for the next time, to get their places in that transaction.
+	passed    time.Time
+	gathering bool
 }
 
 // spot is where the copies of one attempt wait.
 type spot struct {
 	a       *attempt
 	calls   []*waiter
-	pending bool // a grant was sent whose outcome is not known yet
-	tried   bool // to get a place, unread
+	pending bool  // a grant was sent whose outcome is not known yet
+	tried   bool  // to get a place, unread
+	seating bool  // a place for it is on its way
+	placed  int64 // the revision of the hand-over that gave it a place
 	// granted is the lease that its calls were told of, or that was given back.
 	granted contract.LeaseID
 	// doubt is until when a place may appear that was asked for and not confirmed.
@@ -110,6 +117,7 @@ func (s *Store) line(a *attempt, w *waiter, holder *record) *line {
 		return l
 	}
 	l = &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}, holder: holder}
+	l.known.since = s.follower.since.Load()
 	l.join(a, w)
 	if !s.start(l.run) {
 		return nil
@@ -129,12 +137,20 @@ func (s *Store) wakeLines() {
 
 // wakeLine tells those who wait for a key what this store has made of it.
 func (s *Store) wakeLine(ref keyRef, r *record) {
-	s.linesMu.Lock()
-	defer s.linesMu.Unlock()
-	if l := s.lines[ref]; l != nil {
-		l.note(func(g *glance) { g.wrote(r) })
+	if l := s.noteLine(ref, r); l != nil {
 		l.poke()
 	}
+}
+
+// noteLine is wakeLine for what they can do nothing with yet.
+func (s *Store) noteLine(ref keyRef, r *record) *line {
+	s.linesMu.Lock()
+	defer s.linesMu.Unlock()
+	l := s.lines[ref]
+	if l != nil {
+		l.note(func(g *glance) { g.wrote(r) })
+	}
+	return l
 }
 
 func (l *line) poke() {
@@ -156,12 +172,33 @@ func (l *line) join(a *attempt, w *waiter) bool {
 	case sp == nil:
 		l.waiting[a.scope] = &spot{a: a, calls: []*waiter{w}}
 		l.order = append(l.order, a.scope)
+		if l.gather() {
+			return true
+		}
 	case !bytes.Equal(sp.a.print[:], a.print[:]):
 		w.ch <- told{res: contract.Result{Outcome: contract.OutcomeRequestIDReused}}
 	default:
 		sp.calls = append(sp.calls, w)
 	}
 	l.poke()
+	return true
+}
+
+// gather lets a call that came wait for the next hand-over, if there was one a
+// moment ago. The caller holds the lock.
+func (l *line) gather() bool {
+	if time.Since(l.passed) > gatherFor {
+		return false
+	}
+	if !l.gathering {
+		l.gathering = true
+		time.AfterFunc(gatherFor, func() {
+			l.mu.Lock()
+			l.gathering = false
+			l.mu.Unlock()
+			l.poke()
+		})
+	}
 	return true
 }
 
@@ -180,11 +217,8 @@ func (l *line) leave(a *attempt, w *waiter, gone bool, limit time.Time) {
 func (l *line) run() {
 	l.s.presence.use(1)
 	defer l.s.presence.use(-1)
-	ctx, cancel := context.WithCancel(l.s.life)
-	defer cancel()
-	watching := make(chan struct{})
-	go func() { defer close(watching); l.watch(ctx) }()
-	defer func() { cancel(); <-watching }()
+	ctx := l.s.life
+	l.s.follower.use()
 	poll := time.NewTicker(linePoll)
 	defer poll.Stop()
 	for {
@@ -228,37 +262,4 @@ func (l *line) retire(ctx context.Context) bool {
 		delete(l.s.lines, l.ref)
 	}
 	return true
-}
-
-// watch wakes the line when its key or its queue changes.
-func (l *line) watch(ctx context.Context) {
-	var both sync.WaitGroup
-	defer both.Wait()
-	key, queue := l.s.names.key(l.ref.ns, l.ref.id), l.s.names.queue(l.ref)
-	both.Go(func() {
-		l.watchPrefix(ctx, key, func(evs []*clientv3.Event) {
-			l.note(func(g *glance) { g.takeKey(key, evs) })
-			l.poke()
-		})
-	})
-	both.Go(func() {
-		l.watchPrefix(ctx, queue, func(evs []*clientv3.Event) {
-			l.note(func(g *glance) { g.takeQueue(queue, evs) })
-			l.poke()
-		})
-	})
-}
-
-func (l *line) watchPrefix(ctx context.Context, prefix string, f func([]*clientv3.Event)) {
-	for ctx.Err() == nil {
-		age := l.s.pool.present()
-		resp, fail := l.s.pool.read(ctx, clientv3.OpGet(l.s.names.probe(), clientv3.WithCountOnly()))
-		if fail != nil {
-			sleep(ctx, retryPause)
-			continue
-		}
-		l.forget() // it may have changed while nobody watched
-		l.poke()
-		l.s.pool.follow(ctx, age, prefix, resp.Header.Revision+1, f, clientv3.WithPrefix())
-	}
 }

@@ -18,83 +18,82 @@ type glance struct {
 	// told is up to when nobody can have come to the queue who is not in it: what
 	// was read, and what etcd's watch has told since, which leaves out nothing.
 	told int64
+	// mods has the revisions of what this store itself wrote to the queue and etcd's
+	// watch has not told of yet.
+	mods map[string]int64
+	// since is from when on the watch leaves out nothing.
+	since int64
 }
 
 // read notes a state that was read.
 func (g *glance) read(st *state) {
-	if g.st != nil && st.rev < max(g.head, g.queue) {
+	if st.rev < max(g.since, g.head, g.alive, g.queue, g.told) {
 		return // it is older than what was told meanwhile
 	}
 	c := *st
+	g.mods = nil
 	g.st, g.head, g.alive, g.queue, g.told = &c, st.rev, st.rev, st.rev, st.rev
 }
 
-// takeKey notes changes of the key.
-func (g *glance) takeKey(prefix string, evs []*clientv3.Event) {
+// followedSince forgets all: changes of the queue up to a revision may have been
+// left out, or be of an etcd that was before this one.
+func (g *glance) followedSince(rev int64) { *g = glance{since: rev} }
+
+// lost notes that etcd has deleted what a lease hung on. It reports whether that
+// is news.
+func (g *glance) lost(rev int64) bool {
+	if rev <= g.alive {
+		return false
+	}
+	g.alive = rev
+	if g.st != nil {
+		g.st.aliveMod = 0 // whichever it was, the TTL's or the maximum lifetime's
+	}
+	return true
+}
+
+// takeQueue notes changes of the queue. It reports whether others than the session
+// made them, as far as that is to be seen.
+func (g *glance) takeQueue(prefix, session string, evs []*clientv3.Event) (news bool) {
 	for _, ev := range evs {
-		if g.st == nil {
-			return
-		}
-		put := ev.Type == clientv3.EventTypePut
 		rev := ev.Kv.ModRevision
-		switch strings.TrimPrefix(string(ev.Kv.Key), prefix) {
-		case partAlive:
-			if rev > g.alive {
-				g.alive, g.st.aliveMod = rev, revIf(put, rev)
-			}
-		case partLife:
-			g.st.lifeMod = revIf(put, rev)
-		case partHead:
-			if rev <= g.head {
-				continue
-			}
-			g.head, g.st.head, g.st.headMod = rev, nil, revIf(put, rev)
-			if put {
-				var err error
-				if g.st.head, err = decodeRecord(ev.Kv.Value, rev, g.st.ref.id); err != nil {
-					g.st = nil
-				}
-			}
-		}
-	}
-}
-
-func revIf(put bool, rev int64) int64 {
-	if put {
-		return rev
-	}
-	return 0
-}
-
-// takeQueue notes changes of the queue.
-func (g *glance) takeQueue(prefix string, evs []*clientv3.Event) {
-	for _, ev := range evs {
+		g.told = max(g.told, rev)
 		if g.st == nil {
-			return
-		}
-		g.told = max(g.told, ev.Kv.ModRevision)
-		name := strings.TrimPrefix(string(ev.Kv.Key), prefix)
-		if ev.Type == clientv3.EventTypeDelete {
-			g.drop(name, ev.Kv.ModRevision)
+			news = true
 			continue
 		}
-		p, err := decodePlace(name, ev.Kv)
-		if err != nil {
-			g.st = nil
-			return
+		name := strings.TrimPrefix(string(ev.Kv.Key), prefix)
+		if g.mods[name] >= rev {
+			continue // it is this store's own
 		}
-		g.change(p, false)
+		was := g.st.queue.named(name)
+		foreign := was != nil && !was.isOf(session)
+		if ev.Type == clientv3.EventTypeDelete {
+			if was != nil {
+				p := *was
+				p.mod = rev
+				g.change(p, true)
+			}
+			if foreign && g.st.active() == nil {
+				g.st = nil // it was served, and what it was given is not known
+			}
+		} else {
+			p, err := decodePlace(name, ev.Kv)
+			if err != nil {
+				g.st, news = nil, true
+				continue
+			}
+			foreign = foreign || !p.isOf(session)
+			g.change(p, false)
+		}
+		news = news || foreign
 	}
-}
-
-func (g *glance) drop(name string, rev int64) {
-	for i := range g.st.queue.places {
-		if p := g.st.queue.places[i]; p.name == name {
-			p.mod = rev
-			g.change(p, true)
-			return
+	for name, rev := range g.mods {
+		if rev <= g.told {
+			delete(g.mods, name)
 		}
 	}
+	return news
 }
 
 // change notes one place. The queue may be shared with a turn that runs.
@@ -111,7 +110,10 @@ func (g *glance) wrote(r *record) {
 	}
 	g.head, g.alive = r.rev, r.rev
 	g.st.head, g.st.headMod = r, r.rev
-	g.st.aliveMod, g.st.lifeMod = revIf(!r.State.Terminal(), r.rev), 0
+	g.st.aliveMod, g.st.lifeMod = 0, 0
+	if !r.State.Terminal() {
+		g.st.aliveMod, g.st.lifeMod = r.aliveRev, r.lifeRev
+	}
 }
 
 // queued notes what this store wrote to the queue.
@@ -121,6 +123,14 @@ func (g *glance) queued(changes []queueChange, rev int64) {
 	}
 	q := queue{places: g.st.queue.places}
 	q.apply(changes, rev)
+	if rev > g.told {
+		if g.mods == nil {
+			g.mods = map[string]int64{}
+		}
+		for i := range changes {
+			g.mods[changes[i].place.name] = rev
+		}
+	}
 	g.st.queue, g.queue = &q, max(g.queue, rev)
 }
 
@@ -129,7 +139,10 @@ func (g *glance) queued(changes []queueChange, rev int64) {
 func (l *line) glance(locals []*local, session string) *state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.known.st == nil || l.known.st.due() {
+	if l.known.st == nil {
+		return nil
+	}
+	if l.known.st.due() {
 		return nil
 	}
 	st := *l.known.st
@@ -153,6 +166,8 @@ func (l *line) glance(locals []*local, session string) *state {
 			p = &st.queue.places[i]
 		}
 		switch {
+		case !lo.stays && p == nil && len(lo.leavers) > 0 && !lo.owed && !lo.seating:
+			return nil // who holds the key must be read
 		case !lo.stays && (p != nil || !lo.owed):
 			// It leaves its place, if it has one.
 		case p == nil && lo.sp.tried:
@@ -178,18 +193,35 @@ func (l *line) note(f func(*glance)) {
 	f(&l.known)
 }
 
-// lineWaits tells that calls of this store wait for the attempt's key already: the
-// attempt can join them without a look of its own.
-func (s *Store) lineWaits(a *attempt) bool {
-	if a.req.Wait == 0 || a.req.Limits.LeasesPerOwner > 0 {
-		return false
-	}
+// lineUp tells that the attempt can join other calls of this store without a look
+// of its own: they wait for its key already, or one of them is trying for it. If
+// it tells otherwise the attempt is noted as trying until tried is called.
+func (s *Store) lineUp(a *attempt) bool {
 	s.linesMu.Lock()
-	l := s.lines[a.ref]
-	s.linesMu.Unlock()
-	if l == nil {
-		return false
+	defer s.linesMu.Unlock()
+	if a.req.Wait > 0 && a.req.Limits.LeasesPerOwner == 0 {
+		if s.trying[a.ref] > 0 {
+			return true
+		}
+		if l := s.lines[a.ref]; l != nil && l.waits() {
+			return true
+		}
 	}
+	s.trying[a.ref]++
+	return false
+}
+
+// tried notes that an attempt has finished trying.
+func (s *Store) tried(a *attempt) {
+	s.linesMu.Lock()
+	defer s.linesMu.Unlock()
+	if s.trying[a.ref]--; s.trying[a.ref] == 0 {
+		delete(s.trying, a.ref)
+	}
+}
+
+// waits tells that calls wait in the line.
+func (l *line) waits() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.retired && len(l.waiting) > 0

@@ -25,6 +25,8 @@ func (t *turn) place(ctx context.Context) error {
 			p = &t.q.places[i]
 		}
 		switch {
+		case p == nil && (lo.seating || lo.placed > t.st.rev):
+			lo.leavers = nil
 		case p == nil:
 			missing = append(missing, lo)
 		case !p.equalPrint(lo.a.print):

@@ -20,6 +20,9 @@ type local struct {
 	soft    bool      // one of them would still take a grant
 	limit   time.Time // by when the first of them must be answered
 	pending bool      // a grant to it is on its way
+	seating bool      // a place for it is
+	placed  int64     // see spot
+	waits   bool      // for the next hand-over, to get one with it
 	out     bool      // it has no place once the transaction is through
 }
 
@@ -74,6 +77,7 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 	if t.locals = l.snapshot(); len(t.locals) == 0 {
 		return 0, false, nil, nil
 	}
+	defer func() { l.seated(t.seated) }()
 	if t.st = l.glance(t.locals, t.session); t.st != nil {
 		return t.hurry(ctx)
 	}
@@ -115,23 +119,25 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 	t.q, t.fast = t.st.queue.clone(), true
 	at := t.q.index()
 	for _, lo := range t.locals {
-		if i, ok := at[lo.a.scope]; lo.stays || lo.owed && !ok {
-			continue
-		} else if ok {
+		switch i, ok := at[lo.a.scope]; {
+		case lo.stays || lo.owed && !ok:
+		case ok:
 			t.detach(lo, &t.q.places[i])
-		} else {
+		case lo.seating:
+			lo.leavers = nil // they leave when it is there
+		default:
 			lo.out = true
 		}
 	}
 	for _, lo := range t.locals {
-		if _, ok := at[lo.a.scope]; ok || lo.out {
+		if _, ok := at[lo.a.scope]; ok || lo.out || lo.seating || lo.waits && t.st.active() != nil {
 			continue
 		}
 		if t.left > mixStep || !t.spend(joinCost) {
 			lo.leavers, t.more = nil, true
 			continue
 		}
-		if lo.sp.tried = true; len(t.seated) >= joinStep || !t.st.toldOf(lo.a.scope) || t.room(lo) != roomMade {
+		if t.l.setTried(lo.sp); len(t.seated) >= joinStep || !t.st.toldOf(lo.a.scope) || t.room(lo) != roomMade {
 			return 0, true, nil, nil // the next look is a closer one
 		}
 		t.seat(lo)
@@ -148,21 +154,48 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 // seat gives a spot a place, provided that it was not answered meanwhile: nobody
 // waits for itself. Where nobody waits any more the place is away.
 func (t *turn) seat(lo *local) {
-	p := place{
-		Version: recordVersion, Fingerprint: lo.a.print[:], Keep: lo.a.req.Retention.Idempotency,
-		Scope: lo.a.scope[:], scope: lo.a.scope, name: freeName(lo.a.scope, t.st.queue, t.q),
+	if !t.l.setSeating(lo.sp) {
+		lo.leavers = nil
+		return
 	}
+	p := newPlace(lo.a, t.st.queue, t.q)
 	if lo.stays {
 		p.At = []string{t.session}
 	} else {
 		p.Left, lo.out = now(), true
 	}
 	t.q.places = append(t.q.places, p)
-	t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(t.l.s.names.answer(lo.a.scope)), "=", 0),
-		t.l.s.placeless(t.st, lo.a.scope))
+	t.joined = append(t.joined, t.l.s.newcomer(t.st, lo.a.scope)...)
 	t.seated = append(t.seated, lo.sp)
 	limit := lo.a.req.Limits.WaitersPerKey
 	t.limited = t.limited || limit > 0 && len(t.q.places) > limit-farFromFull
+}
+
+// setSeating notes that a place for the spot is on its way. It reports false if
+// another one is.
+func (l *line) setSeating(sp *spot) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if sp.seating {
+		return false
+	}
+	sp.seating = true
+	return true
+}
+
+func (l *line) setTried(sp *spot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sp.tried = true
+}
+
+// seated notes that no places for the spots are on their way any more.
+func (l *line) seated(spots []*spot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, sp := range spots {
+		sp.seating = false
+	}
 }
 
 // see notes what was read.
@@ -180,7 +213,7 @@ func (l *line) snapshot() []*local {
 	var locals []*local
 	for _, scope := range l.order {
 		sp := l.waiting[scope]
-		lo := &local{sp: sp, a: sp.a, pending: sp.pending}
+		lo := &local{sp: sp, a: sp.a, pending: sp.pending, seating: sp.seating, placed: sp.placed}
 		for _, w := range sp.calls {
 			if !w.leaving {
 				lo.stays = true
@@ -193,6 +226,7 @@ func (l *line) snapshot() []*local {
 			}
 		}
 		lo.owed = !lo.stays && sp.isOwed()
+		lo.waits = l.gathering && len(lo.leavers) == 0
 		locals = append(locals, lo)
 	}
 	return locals

@@ -77,6 +77,19 @@ func decodePlace(name string, kv *mvccpb.KeyValue) (place, error) {
 	return p, nil
 }
 
+// newPlace makes a place for an attempt, at which nobody waits yet.
+func newPlace(a *attempt, queues ...*queue) place {
+	return place{
+		Version: recordVersion, Fingerprint: a.print[:], Keep: a.req.Retention.Idempotency,
+		Scope: a.scope[:], scope: a.scope, name: freeName(a.scope, queues...),
+	}
+}
+
+// newcomer compares that the scope has neither a place nor an answer.
+func (s *Store) newcomer(st *state, scope contract.Scope) []clientv3.Cmp {
+	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.names.answer(scope)), "=", 0), s.placeless(st, scope)}
+}
+
 // placeBucket is how the names of the places begin among which a scope's is.
 func placeBucket(scope contract.Scope) string { return hex.EncodeToString(scope[:1]) + "-" }
 
@@ -154,6 +167,19 @@ func (q *queue) place(scope contract.Scope) *place {
 	}
 	return nil
 }
+
+// named returns the place of a name, or nil.
+func (q *queue) named(name string) *place {
+	for i := range q.places {
+		if q.places[i].name == name {
+			return &q.places[i]
+		}
+	}
+	return nil
+}
+
+// isOf tells that nobody waits at the place but calls of the session's gateway.
+func (p *place) isOf(session string) bool { return len(p.At) == 1 && p.At[0] == session }
 
 // first returns the index of the first place where somebody waits, or -1.
 func (q *queue) first(sessions map[string]bool) int {

@@ -210,6 +210,7 @@ func (s *Store) extend(ctx context.Context, st *state, r *contract.RenewRequest,
 			rec.lifeRev = rec.rev
 		}
 		s.hints.wrote(st.ref, rec)
+		s.noteLine(st.ref, rec)
 		if rec.Lease != st.head.Lease {
 			s.endLeases(st.head.Lease)
 		}

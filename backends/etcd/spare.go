@@ -10,8 +10,9 @@ import (
 
 const (
 	// spareFor is how long an etcd lease that nothing hangs on is kept for the
-	// next grant, and spareLimit how many are.
-	spareFor   = time.Second
+	// next grant, and spareLimit how many are. Every end of an etcd lease makes etcd
+	// write its database to the disk, and everybody waits for that.
+	spareFor   = 10 * time.Second
 	spareLimit = 512
 	// spareTTL is by how many seconds an etcd lease outlives the TTL that hangs on
 	// it, so that one whose TTL was started within freshFor still has enough of it.

@@ -29,6 +29,7 @@ type Store struct {
 	ownEnds  *revisions
 	hints    *hints
 	spares   *spares
+	follower *follower
 
 	// life ends what runs in the background.
 	life    context.Context //nolint:containedctx // the store's own, for what runs beside calls
@@ -39,6 +40,7 @@ type Store struct {
 
 	linesMu sync.Mutex
 	lines   map[keyRef]*line
+	trying  map[keyRef]int // how many calls are at a key without waiting
 
 	mu         sync.Mutex
 	background sync.WaitGroup // added to only under mu and while life has not ended
@@ -55,7 +57,7 @@ func Open(_ context.Context, c Config) (*Store, error) {
 	}
 	c = c.withDefaults()
 	s := &Store{
-		config: c, names: names{c.Prefix}, handle: lifecycle.New(), lines: map[keyRef]*line{},
+		config: c, names: names{c.Prefix}, handle: lifecycle.New(), lines: map[keyRef]*line{}, trying: map[keyRef]int{},
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.pool = newPool(c, s.wentBack)
@@ -65,6 +67,7 @@ func Open(_ context.Context, c Config) (*Store, error) {
 	s.trimmer = &trimmer{s: s}
 	s.ownEnds = newRevisions(4096)
 	s.hints = newHints()
+	s.follower = &follower{s: s}
 	s.spares = &spares{s: s, of: map[int64][]spare{}}
 	s.start(s.sweep)
 	s.start((&others{s: s, seen: map[string]sighting{}}).run)

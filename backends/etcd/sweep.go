@@ -50,6 +50,7 @@ func (s *Store) sweep() {
 			continue
 		}
 		w.add(nil, 0) // what ended while nobody watched
+		w.s.wakeLines()
 		s.pool.follow(s.life, age, s.names.prefix+"k/", resp.Header.Revision+1, w.take, clientv3.WithPrefix(), clientv3.WithFilterPut())
 	}
 }
@@ -61,6 +62,7 @@ func (w *sweeper) take(evs []*clientv3.Event) {
 		ns, id, part, ok := w.s.names.splitKey(string(ev.Kv.Key))
 		if ok && (part == partAlive || part == partLife) {
 			w.add(&keyRef{ns, id}, ev.Kv.ModRevision)
+			w.s.noteLost(keyRef{ns, id}, ev.Kv.ModRevision)
 		}
 	}
 }
