@@ -70,7 +70,11 @@ func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, clo
 	l.mu.Unlock()
 	select {
 	case m := <-w.ch: // the answer came with the last moment
-		return s.take(ctx, a, m, closing || isGone(ctx), time.Now())
+		res, err := s.take(ctx, a, m, closing || isGone(ctx), time.Now())
+		if closing && err == nil && res.Outcome == contract.OutcomeConflict {
+			return contract.Result{}, errClosed()
+		}
+		return res, err
 	default:
 	}
 	// The line sees to it that a grant which comes yet is given back.
