@@ -67,18 +67,24 @@ func ParseLeaseID(s string) (LeaseID, error) {
 }
 
 // decodeID fills dst from s and reports whether s is the one text of what it
-// holds. Comparing with the text encoded again is what makes it strict: the
-// decoder skips line ends and ignores the bits that the last character has too
-// many, so that several texts would name one lease.
+// holds.
 func decodeID(dst []byte, s string) bool {
 	if len(s) != base64.RawURLEncoding.EncodedLen(len(dst)) {
 		return false
 	}
-	var text [43]byte
-	n, err := base64.RawURLEncoding.Decode(dst, []byte(s))
-	if err != nil || n != len(dst) {
-		return false
-	}
-	base64.RawURLEncoding.Encode(text[:], dst)
-	return string(text[:len(s)]) == s
+	b, ok := DecodeText(s)
+	return ok && copy(dst, b) == len(dst)
+}
+
+// EncodeText returns bytes as ids and cursors show them: base64url without
+// padding.
+func EncodeText(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+// DecodeText is its reverse, and refuses every text but the one that EncodeText
+// gives. Comparing with the text encoded again is what makes it strict: the
+// decoder skips line ends and ignores the bits that the last character has too
+// many, so that several texts would name one lease or one place in a list.
+func DecodeText(s string) ([]byte, bool) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	return b, err == nil && EncodeText(b) == s
 }

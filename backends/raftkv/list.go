@@ -2,7 +2,6 @@ package raftkv
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/binary"
 
 	"leased/contract"
@@ -62,12 +61,12 @@ const listCursorVersion = 1
 
 func (c listCursor) encode(s contract.State) string {
 	b := append([]byte{listCursorVersion, byte(s)}, c.id[:]...)
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(b, c.token))
+	return contract.EncodeText(binary.BigEndian.AppendUint64(b, c.token))
 }
 
 func parseListCursor(text string, s contract.State) (*listCursor, error) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) != 2+16+8 || b[0] != listCursorVersion || b[1] != byte(s) {
+	b, ok := contract.DecodeText(text)
+	if !ok || len(b) != 2+16+8 || b[0] != listCursorVersion || b[1] != byte(s) {
 		return nil, contract.Invalid("cursor", "is not a cursor of this list")
 	}
 	return &listCursor{id: contract.KeyID(b[2:18]), token: binary.BigEndian.Uint64(b[18:])}, nil

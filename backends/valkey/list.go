@@ -2,7 +2,6 @@ package valkey
 
 import (
 	"context"
-	"encoding/base64"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +43,7 @@ func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.Lis
 	}
 	out, err := s.page(room, r, a, 1)
 	if last := a.text(0); last != "" && err == nil {
-		out.NextCursor = listCursor + base64.RawURLEncoding.EncodeToString([]byte(last))
+		out.NextCursor = listCursor + contract.EncodeText([]byte(last))
 	}
 	return out, err
 }
@@ -53,11 +52,11 @@ func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.Lis
 // and the tag of the owner before it where every owner is listed.
 func parseListCursor(cursor string) (string, bool) {
 	text, ok := strings.CutPrefix(cursor, listCursor)
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if !ok || err != nil || (len(raw) != keyIDLen && len(raw) != ownerTagLen+keyIDLen) {
+	raw, whole := contract.DecodeText(text)
+	if !ok || !whole || (len(raw) != keyIDLen && len(raw) != ownerTagLen+keyIDLen) {
 		return "", false
 	}
-	_, err = contract.ParseKeyID(string(raw[len(raw)-keyIDLen:]))
+	_, err := contract.ParseKeyID(string(raw[len(raw)-keyIDLen:]))
 	return string(raw), err == nil
 }
 
@@ -158,7 +157,7 @@ func (s *Store) listEnded(ctx context.Context, room *room, r *contract.ListReque
 		}
 		out, err := s.page(room, r, a, 2)
 		if last := a.text(0); last != "" && err == nil {
-			out.NextCursor = endedCursor + a.text(1) + "." + base64.RawURLEncoding.EncodeToString([]byte(last))
+			out.NextCursor = endedCursor + a.text(1) + "." + contract.EncodeText([]byte(last))
 		}
 		return out, err
 	}
@@ -167,8 +166,8 @@ func (s *Store) listEnded(ctx context.Context, room *room, r *contract.ListReque
 func parseEndedCursor(cursor string) (score, member string, ok bool) {
 	rest, ok := strings.CutPrefix(cursor, endedCursor)
 	score, text, cut := strings.Cut(rest, ".")
-	raw, err := base64.RawURLEncoding.DecodeString(text)
+	raw, whole := contract.DecodeText(text)
 	n, errScore := strconv.ParseUint(score, 10, 53)
-	ok = ok && cut && err == nil && errScore == nil && strconv.FormatUint(n, 10) == score && len(raw) == 38
+	ok = ok && cut && whole && errScore == nil && strconv.FormatUint(n, 10) == score && len(raw) == 38
 	return score, string(raw), ok
 }
