@@ -42,7 +42,7 @@ func TestCommands(t *testing.T) {
 			if !strings.Contains(help[name], "  leased "+name) {
 				t.Errorf("%s: leased %s is no command", page, name)
 			}
-			for _, word := range strings.FieldsSeq(m[1]) {
+			for word := range strings.FieldsSeq(m[1]) {
 				// Members and the like have names of the operator's own.
 				f := flag.FindString(word)
 				if f == "" || strings.HasPrefix(f, "--cluster.members.") {
