@@ -71,7 +71,7 @@ func (o *operation[R, T]) ask(ctx context.Context, era *era) (T, error) {
 
 func timeLeft(ctx context.Context) string {
 	deadline, _ := ctx.Deadline() // begin has set one
-	return strconv.FormatInt(max(0, time.Until(deadline).Microseconds()), 10)
+	return strconv.FormatInt(min(max(0, time.Until(deadline)), contract.MaxDuration).Microseconds(), 10)
 }
 
 // verdict reads the error of an answer.

@@ -15,7 +15,9 @@ import (
 const retryAfter = 250 * time.Millisecond
 
 // classify says what is known of a command whose proposal failed. What was
-// certainly not applied is an allow-list; everything else may have been.
+// certainly not applied is an allow-list; everything else may have been. That a
+// restore aborted a command is not on it: raft says so before the restored state
+// is on disk, and the command stays in the log of a node that dies in between.
 func classify(ctx context.Context, err error) *contract.Error {
 	var submission interface{ Submitted() bool }
 	switch {
@@ -24,8 +26,7 @@ func classify(ctx context.Context, err error) *contract.Error {
 	case errors.Is(err, raft.ErrEnqueueTimeout):
 		return notSubmitted(ctx, err)
 	case errors.Is(err, raft.ErrNotLeader),
-		errors.Is(err, raft.ErrLeadershipTransferInProgress),
-		errors.Is(err, raft.ErrAbortedByRestore):
+		errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return unavailable(err, "this node does not lead")
 	}
 	e := contract.Errorf(contract.CodeOutcomeUnknown, err, "the answer was lost; repeat it with the same request id")

@@ -30,7 +30,7 @@ func TestClassify(t *testing.T) {
 	}{
 		{"not leader", false, raft.ErrNotLeader, contract.CodeUnavailable},
 		{"transfer", false, raft.ErrLeadershipTransferInProgress, contract.CodeUnavailable},
-		{"aborted by restore", false, raft.ErrAbortedByRestore, contract.CodeUnavailable},
+		{"aborted by restore", false, raft.ErrAbortedByRestore, contract.CodeOutcomeUnknown},
 		{"queue full", false, raft.ErrEnqueueTimeout, contract.CodeUnavailable},
 		{"queue full until the deadline", true, raft.ErrEnqueueTimeout, contract.CodeTimeout},
 		{"not handed over", true, fate{false}, contract.CodeTimeout},

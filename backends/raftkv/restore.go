@@ -68,7 +68,7 @@ func (f *Forwarder) askRestore(ctx context.Context, leader string, from io.Reade
 	switch {
 	case isNotSent(err):
 		return Restored{}, unavailable(err, "the node that leads cannot be reached")
-	case err != nil:
+	case err != nil || status >= http.StatusInternalServerError:
 		return Restored{}, contract.Errorf(contract.CodeOutcomeUnknown, err,
 			"the node that leads did not say whether the backup was restored; look at the leases before you repeat it")
 	case status != http.StatusOK:
@@ -77,6 +77,9 @@ func (f *Forwarder) askRestore(ctx context.Context, leader string, from io.Reade
 	var a wireAnswer[Restored]
 	if err := f.engine.wire.answers.Unmarshal(answer, &a); err != nil {
 		return Restored{}, contract.Errorf(contract.CodeOutcomeUnknown, err, "the answer of the node that leads cannot be read")
+	}
+	if a.Err != nil && a.Err.Code == contract.CodeClosed {
+		return Restored{}, unavailable(a.Err.err(), "the node that leads is stopping")
 	}
 	return a.Answer, a.Err.err()
 }
@@ -93,8 +96,17 @@ func (p *PeerHandler) restore(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMisdirectedRequest)
 		return
 	}
-	restored, err := p.engine.restore(ctx, r.Body)
+	restored, err := p.store.restore(ctx, r.Body)
 	p.answer(w, wireAnswer[Restored]{Answer: restored, Err: wireErrorOf(err)})
+}
+
+func (s *Store) restore(ctx context.Context, from io.Reader) (Restored, error) {
+	ctx, end, err := s.handle.Begin(ctx, func() error { return nil })
+	if err != nil {
+		return Restored{}, err
+	}
+	defer end()
+	return s.engine.restore(ctx, from)
 }
 
 // restore does the work on the node that leads.
