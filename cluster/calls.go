@@ -90,7 +90,8 @@ func (c *calls) serve(w http.ResponseWriter, r *http.Request) {
 		(*h).ServeHTTP(w, r)
 		return
 	}
-	http.Error(w, "this node does not take calls yet", http.StatusServiceUnavailable)
+	// As a handler answers that does not lead: the call was certainly not begun.
+	http.Error(w, "this node does not take calls yet", http.StatusMisdirectedRequest)
 }
 
 func (c *calls) transport(p protocol) *http.Transport {
@@ -208,7 +209,7 @@ func NotSent(err error) bool {
 	return errors.As(err, &e) && e.NotSent()
 }
 
-// Serve has h answer the calls of other nodes. Until then they are told 503.
+// Serve has h answer the calls of other nodes. Until then they are told 421.
 // A call's context ends with its connection, and with this node.
 func (n *Node) Serve(h http.Handler) {
 	n.peers.handler.Store(&h)

@@ -38,7 +38,7 @@ func TestNode_Transport(t *testing.T) {
 	via := roundTripper{p.http.out}
 
 	got, err := request(testContext(t), t, via, "http://n1/a")
-	if want := "503 Service Unavailable this node does not take calls yet\n"; got != want || err != nil {
+	if want := "421 Misdirected Request this node does not take calls yet\n"; got != want || err != nil {
 		t.Errorf("before Serve: %q, %v, want %q", got, err, want)
 	}
 	entered, ended := make(chan struct{}), make(chan struct{})

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"leased/test/proc"
+
 	"github.com/hashicorp/raft"
 )
 
@@ -154,16 +156,10 @@ func propose(tb testing.TB, n *Node, commands ...string) {
 	}
 }
 
-// eventually polls until ok; for what nothing signals.
+// eventually waits for what nothing signals.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s: not after %v", what, patience)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	proc.Until(tb, what, patience, ok)
 }
 
 // testLogger shows a node's lines in the test's output.

@@ -22,6 +22,10 @@ const (
 // ErrNoMember says that no node with this id is in the cluster.
 var ErrNoMember = errors.New("no such member")
 
+// ErrUnreachable says that a node could not be made a member because it does not
+// answer. Nothing was changed.
+var ErrUnreachable = errors.New("it cannot be reached")
+
 // Member is a node as the cluster sees it.
 type Member struct {
 	ID      string
@@ -183,12 +187,12 @@ func (n *Node) add(ctx context.Context, c *changeRequest) error {
 		return fmt.Errorf("node %s is a member: it leads", c.NodeID)
 	}
 	if n.port == nil {
-		return errNoPeerPort
+		return fmt.Errorf("node %s: %w: %w", c.NodeID, ErrUnreachable, errNoPeerPort)
 	}
 	n.book.tell(c.NodeID, c.Address)
 	r := n.survey(ctx, []string{c.NodeID})[c.NodeID]
 	if r.err != nil {
-		return fmt.Errorf("node %s cannot be reached at %s: %w", c.NodeID, c.Address, r.err)
+		return fmt.Errorf("node %s at %s: %w: %w", c.NodeID, c.Address, ErrUnreachable, r.err)
 	}
 	if err := n.installSelf(ctx); err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // What nodes ask each other about the cluster itself, under protoMembers.
@@ -119,7 +121,8 @@ func (n *Node) questions() http.Handler {
 	return mux
 }
 
-// taking decodes a question, and answers 409 with the reason for an error.
+// taking decodes a question, and answers an error with its reason and the status
+// that tells what kind of error it is.
 func taking[Q, A any](do func(context.Context, *Q) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		question := new(Q)
@@ -129,7 +132,7 @@ func taking[Q, A any](do func(context.Context, *Q) (A, error)) http.HandlerFunc 
 		}
 		answer, err := do(r.Context(), question)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusConflict)
+			http.Error(w, err.Error(), statusOf(err))
 			return
 		}
 		answerJSON(w, answer)
@@ -141,11 +144,42 @@ func answerJSON(w http.ResponseWriter, answer any) {
 	_ = json.NewEncoder(w).Encode(answer) //nolint:errchkjson // the peer sees the cut connection
 }
 
+// statusOf and kindOf carry what kind of error it is from node to node.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrUnreachable):
+		return http.StatusFailedDependency
+	case errors.Is(err, ErrNoMember):
+		return http.StatusGone
+	case errors.Is(err, raft.ErrNotLeader):
+		return http.StatusMisdirectedRequest
+	}
+	return http.StatusConflict
+}
+
+func kindOf(status int) error {
+	switch status {
+	case http.StatusFailedDependency:
+		return ErrUnreachable
+	case http.StatusGone:
+		return ErrNoMember
+	case http.StatusMisdirectedRequest:
+		return raft.ErrNotLeader
+	}
+	return nil
+}
+
 // peerError is a peer's answer that it does not do what it was asked.
-type peerError struct{ text string }
+type peerError struct {
+	text string
+	kind error // nil for most
+}
 
 // Error implements error.
 func (e *peerError) Error() string { return e.text }
+
+// Unwrap returns the kind of error.
+func (e *peerError) Unwrap() error { return e.kind }
 
 // askPeer sends question, or nothing when it is nil, to a node.
 func (n *Node) askPeer(ctx context.Context, node, path string, question, answer any) error {
@@ -171,7 +205,7 @@ func (n *Node) askPeer(ctx context.Context, node, path string, question, answer 
 		return err
 	}
 	if res.StatusCode != http.StatusOK {
-		return &peerError{strings.TrimSpace(string(content))}
+		return &peerError{text: strings.TrimSpace(string(content)), kind: kindOf(res.StatusCode)}
 	}
 	return json.Unmarshal(content, answer)
 }

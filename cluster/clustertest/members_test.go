@@ -68,6 +68,17 @@ func TestCluster_members(t *testing.T) {
 		}
 	}
 
+	for _, at := range []string{leader, follower} {
+		err := c.Node(at).AddMember(c.Context(), "n5", Address("n5"), true)
+		if !errors.Is(err, cluster.ErrUnreachable) {
+			t.Errorf("add a node that is not there, asked of %s: %v, want %v", at, err, cluster.ErrUnreachable)
+		}
+	}
+	c.expectMembers(append(slices.Clone(base), "n4 voter "+Address("n4"))...)
+	if err := c.Node(follower).RemoveMember(c.Context(), "n9"); !errors.Is(err, cluster.ErrNoMember) {
+		t.Errorf("removal of nobody, asked of a follower: %v, want %v", err, cluster.ErrNoMember)
+	}
+
 	if err := c.Node(follower).RemoveMember(c.Context(), "n4"); err != nil {
 		t.Fatal(err)
 	}

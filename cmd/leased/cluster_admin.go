@@ -83,6 +83,8 @@ func changeError(ctx context.Context, err error) error {
 		return gateway.NotFound("no member has this id; GET /v1/cluster lists them")
 	case errors.Is(err, cluster.ErrClosed):
 		return contract.Errorf(contract.CodeClosed, err, "this node is stopping")
+	case errors.Is(err, cluster.ErrUnreachable):
+		return contract.Errorf(contract.CodeUnavailable, err, "%v; nothing was changed", err)
 	case errors.Is(err, raft.ErrNotLeader):
 		return contract.Errorf(contract.CodeUnavailable, err, "no node leads; look at the cluster's status")
 	case ctx.Err() != nil:

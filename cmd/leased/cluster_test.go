@@ -35,6 +35,7 @@ func TestCluster_commands(t *testing.T) {
 		{"remove", "remove n3", &api.ClusterReply{Outcome: api.OutcomeRemoved}, "DELETE /v1/cluster/members/n3", exitDone},
 		{"transfer", "transfer --to n2 --json", &api.ClusterReply{Outcome: api.OutcomeTransferred}, `POST /v1/cluster/transfer   {"to":"n2"}`, exitDone},
 		{"denied", "transfer", api.NewProblem(api.CodeDenied, "r", `needs the right "admin"`), "POST /v1/cluster/transfer   {}", exitDenied},
+		{"unknown", "remove n3", api.NewProblem(api.CodeOutcomeUnknown, "r", "not done in time"), "DELETE /v1/cluster/members/n3", exitUnavailable},
 		{"unavailable", "remove n3", api.NewProblem(api.CodeUnavailable, "r", "no node leads"), "DELETE /v1/cluster/members/n3", exitUnavailable},
 	}
 	for _, tt := range tests {
@@ -76,8 +77,9 @@ func TestCluster_backup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := leased(exitDone, "cluster", "backup", "-"); len(got.stdout) != len(content) {
-		t.Errorf("got %d bytes on standard output, want %d", len(got.stdout), len(content))
+	piped := filepath.Join(t.TempDir(), "piped.backup")
+	if err := os.WriteFile(piped, []byte(leased(exitDone, "cluster", "backup", "-").stdout), 0o600); err != nil {
+		t.Fatal(err)
 	}
 
 	damaged := filepath.Join(t.TempDir(), "damaged.backup")
@@ -88,14 +90,19 @@ func TestCluster_backup(t *testing.T) {
 	leased(exitUsage, "cluster", "restore", damaged, "--yes")
 	leased(exitUsage, "cluster", "restore", file+".none", "--yes")
 	leased(exitHeld, "acquire", "--tenant", "acme", "--target", "name:x", "--actor", "a") // nothing has changed
-	if got := leased(exitDone, "cluster", "restore", file, "--yes"); !strings.Contains(got.stdout, "leases ended:") {
-		t.Errorf("got %v", got)
+	for _, whole := range []string{file, piped} {
+		if got := leased(exitDone, "cluster", "restore", whole, "--yes"); !strings.Contains(got.stdout, "leases ended:") {
+			t.Errorf("%s: got %v", whole, got)
+		}
 	}
 	leased(exitDone, "acquire", "--tenant", "acme", "--target", "name:x", "--actor", "a")
 
 	leased(exitOther, "cluster", "remove", "n9")
 	leased(exitOther, "cluster", "transfer", "--to", "n9")
 	leased(exitUsage, "cluster", "add", "n9", "nowhere")
+	if got := leased(exitUnavailable, "cluster", "add", "n9", "127.0.0.1:1"); !strings.Contains(got.stderr, "nothing was changed") {
+		t.Errorf("got %v", got)
+	}
 }
 
 func TestConfirm(t *testing.T) {

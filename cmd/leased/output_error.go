@@ -79,10 +79,23 @@ func printRefusal(e *env, cmd *cobra.Command, refused *client.Error) {
 	if wait := cmd.Flags().Lookup("wait"); wait != nil && wait.Changed && p.Code == api.CodeConflict {
 		b.add("what to do", "wait longer than "+wait.Value.String()+", or ask its holder")
 	} else {
-		b.add("what to do", advice(p))
+		b.add("what to do", advice(cmd, p))
 	}
 	b.add("request", clean(p.RequestID))
 	_ = b.print(e.stderr) // as complain
+}
+
+// clusterAdvice is for the commands about nodes, which have no request id and no
+// namespace.
+func clusterAdvice(p *api.Problem) string {
+	switch p.Code {
+	case api.CodeOutcomeUnknown:
+		return "see what was done with leased cluster status before you repeat it"
+	case api.CodeNotFound:
+		return "compare the id with leased cluster status, and --server"
+	default:
+		return ""
+	}
 }
 
 // cause returns what lies behind a refusal of the client's own making, without
@@ -133,7 +146,12 @@ func headline(p *api.Problem) string {
 	}
 }
 
-func advice(p *api.Problem) string {
+func advice(cmd *cobra.Command, p *api.Problem) string {
+	if cmd.Parent() != nil && cmd.Parent().Name() == "cluster" {
+		if text := clusterAdvice(p); text != "" {
+			return text
+		}
+	}
 	switch p.Code {
 	case api.CodeConflict:
 		return "queue for it with --wait 1m, or ask its holder"
