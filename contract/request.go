@@ -154,7 +154,7 @@ type ListRequest struct {
 	Actor         string
 	JobID         string
 	State         State     // 0 means active
-	ExpiresBefore time.Time // zero means any
+	ExpiresBefore time.Time // what ends at it is not before it; zero means any
 	Limit         int       // 0 means DefaultPage; at most MaxPage
 	Cursor        string
 }

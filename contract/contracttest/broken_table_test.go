@@ -155,6 +155,11 @@ func brokenReads() []brokenStore {
 		{"filter as pattern", []string{"list-filters-literal"}, inside(filterAsPattern)},
 		{"filter by job ignored", []string{"list-filters-combined"}, inside(filterIgnored(func(r *contract.ListRequest) { r.JobID = "" }))},
 		{"filter by expiry ignored", []string{"list-expires-before"}, inside(filterIgnored(func(r *contract.ListRequest) { r.ExpiresBefore = time.Time{} }))},
+		{"filter by expiry takes its bound in", []string{"list-expires-before"}, inside(filterIgnored(func(r *contract.ListRequest) {
+			if !r.ExpiresBefore.IsZero() {
+				r.ExpiresBefore = r.ExpiresBefore.Add(time.Nanosecond)
+			}
+		}))},
 		{"ended lease forgotten", []string{"get-ended"}, inside(endedForgotten)},
 		{"unknown lease is the holder's", []string{"get-unknown"}, inside(unknownIsHolder)},
 		{"last lease hidden while held", []string{"getkey-shows"}, inside(lastHiddenWhileHeld)},

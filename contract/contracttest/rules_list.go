@@ -17,7 +17,7 @@ func listRules() []Rule {
 		{ID: "list-filters-combined", Func: listFiltersCombined,
 			Sentence: "Filters are combined with \"and\", and an empty one matches everything."},
 		{ID: "list-expires-before", Func: listExpiresBefore,
-			Sentence: "Expires-before selects the leases that end before the instant, as renewals have moved their ends."},
+			Sentence: "Expires-before selects the leases that end before the instant and not at it, as renewals have moved their ends."},
 		{ID: "list-pages", Func: listPages,
 			Sentence: "Pages have at most as many leases as asked for, or the default, in an order that is the same on every walk and every gateway, and end without a cursor."},
 		{ID: "list-stable-under-change", Func: listStableUnderChange,
@@ -157,10 +157,13 @@ func listExpiresBefore(e *Env) {
 			before time.Time
 			n      int
 		}{
-			"before all":      {soon.AcquiredAt, 0},
-			"in between":      {middle, len(want)},
-			"after all":       {later.ExpiresAt.Add(10 * e.long()), 2},
-			"in another zone": {middle.In(time.FixedZone("UTC+14", 14*3600)), len(want)},
+			"before all":              {soon.AcquiredAt, 0},
+			"at the end of one":       {soon.ExpiresAt, 0},
+			"just after that":         {soon.ExpiresAt.Add(time.Millisecond), len(want)},
+			"in between":              {middle, len(want)},
+			"at the end of the other": {later.ExpiresAt, len(want)},
+			"after all":               {later.ExpiresAt.Add(10 * e.long()), 2},
+			"in another zone":         {middle.In(time.FixedZone("UTC+14", 14*3600)), len(want)},
 		} {
 			listed := e.list(b, contract.ListRequest{ExpiresBefore: c.before})
 			if len(listed) != c.n {
