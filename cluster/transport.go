@@ -2,7 +2,10 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -30,13 +33,13 @@ func newTransport(server raft.ServerID, port *peerPort, logger *raftLogger) tran
 		_, trans := raft.NewInmemTransport(raft.ServerAddress(server))
 		return trans
 	}
-	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	return redialing{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: byID{},
 		Stream:                &raftStream{port, server},
 		MaxPool:               idleConns,
 		Timeout:               rpcTimeout,
 		Logger:                logger,
-	})
+	})}
 }
 
 // byID makes raft hand the id of a server, instead of the address in its
@@ -46,6 +49,53 @@ type byID struct{}
 // ServerAddr implements raft.ServerAddressProvider.
 func (byID) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return raft.ServerAddress(id), nil
+}
+
+// redialing is raft's transport, which sends a message on a connection that it has
+// kept, also when the process at the other end has been started again meanwhile.
+// Messages on which an election or the handing over of leadership depends, and
+// that do the same when they come twice, are sent again then: without that a
+// leader that stops right after another node was started goes without a successor.
+type redialing struct{ *raft.NetworkTransport }
+
+var (
+	_ transport        = redialing{}
+	_ raft.WithPreVote = redialing{}
+)
+
+// TimeoutNow implements raft.Transport.
+func (t redialing) TimeoutNow(id raft.ServerID, target raft.ServerAddress, q *raft.TimeoutNowRequest, a *raft.TimeoutNowResponse) error {
+	return redial(func() error { return t.NetworkTransport.TimeoutNow(id, target, q, a) })
+}
+
+// RequestVote implements raft.Transport.
+func (t redialing) RequestVote(id raft.ServerID, target raft.ServerAddress, q *raft.RequestVoteRequest, a *raft.RequestVoteResponse) error {
+	return redial(func() error { return t.NetworkTransport.RequestVote(id, target, q, a) })
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t redialing) RequestPreVote(
+	id raft.ServerID, target raft.ServerAddress, q *raft.RequestPreVoteRequest, a *raft.RequestPreVoteResponse,
+) error {
+	return redial(func() error { return t.NetworkTransport.RequestPreVote(id, target, q, a) })
+}
+
+// redial sends again for as long as there can be kept connections that are dead.
+func redial(send func() error) error {
+	err := send()
+	for range idleConns {
+		if !isDead(err) {
+			break
+		}
+		err = send()
+	}
+	return err
+}
+
+// isDead tells that a connection had been closed at the other end.
+func isDead(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 var _ raft.StreamLayer = (*raftStream)(nil)

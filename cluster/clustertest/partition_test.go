@@ -170,6 +170,21 @@ func TestCluster_transfer(t *testing.T) {
 	c.Net.Heal()
 }
 
+// TestCluster_transfer_restarted: the target was just started again, and what the
+// leader has in store for it are connections to the process before.
+func TestCluster_transfer_restarted(t *testing.T) {
+	c := New(t, Options{})
+	for range 6 {
+		leader := c.Leader()
+		target := c.Follower(leader)
+		c.Stop(target)
+		c.Start(target)
+		if err := c.Node(leader).Transfer(c.Context(), target); err != nil {
+			t.Errorf("transfer to a node that was started again: %v", err)
+		}
+	}
+}
+
 // TestCluster_transfer_cut: the target falls silent after it was found healthy.
 // Commands are refused no longer than the transfer's own timeout.
 func TestCluster_transfer_cut(t *testing.T) {
