@@ -181,13 +181,51 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "http" {
 		return nil, &notSentError{fmt.Errorf("a peer is reached as http://NODE-ID, not as %s://", req.URL.Scheme)}
 	}
-	sent := false
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }}
-	res, err := r.over.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
-	if err != nil && !sent {
-		return nil, &notSentError{err}
+	for again := 0; ; again++ {
+		sent := false
+		trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }}
+		res, err := r.over.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+		switch {
+		case err == nil:
+			return res, nil
+		case !isStillborn(err):
+			if !sent {
+				err = &notSentError{err}
+			}
+			return nil, err
+		case again == idleConns:
+			return nil, &notSentError{err}
+		}
+		// The node may be there, as another process.
+		if req, err = rewound(req); err != nil {
+			return nil, &notSentError{err}
+		}
 	}
-	return res, err
+}
+
+// isStillborn tells of a connection that died before its first request: net/http
+// keeps it for seconds, fails that request without sending it, and only then forgets
+// it. The error has no name outside of net/http; TestNode_Transport_restarted fails
+// if its text changes.
+func isStillborn(err error) bool {
+	return err.Error() == "http2: client conn could not be established"
+}
+
+// rewound returns req with its body from the start.
+func rewound(req *http.Request) (*http.Request, error) {
+	if req.Body == nil || req.Body == http.NoBody {
+		return req, nil
+	}
+	if req.GetBody == nil {
+		return nil, errors.New("the connection had died, and the request's body cannot be read again")
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return nil, fmt.Errorf("read the body of a request again: %w", err)
+	}
+	req = req.Clone(req.Context())
+	req.Body = body
+	return req, nil
 }
 
 // notSentError marks an error from before anything of a request was sent.

@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -142,4 +145,76 @@ func TestPeerPort_refusals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNode_Transport_restarted: a connection that was made ahead, and died with the
+// process at its other end before it was used, costs no call.
+func TestNode_Transport_restarted(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.Listen, cfg.Logger = "127.0.0.1:0", testLogger(t)
+	n := lead(t, cfg, new(ledger))
+	n.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	p := startPeer(t, n, "n2")
+
+	hold := make(chan struct{})
+	first := make(chan *watched, 1)
+	p.port.dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		w := &watched{Conn: conn, ready: make(chan struct{}), closed: make(chan struct{})}
+		select {
+		case <-hold: // not the first
+		case first <- w:
+			<-hold
+		}
+		return w, nil
+	}
+	// A caller that leaves while its connection is made leaves it in store, unused.
+	ctx, cancel := context.WithCancel(context.Background())
+	left := make(chan error, 1)
+	go func() {
+		_, err := request(ctx, t, roundTripper{p.http.out}, "http://n1/")
+		left <- err
+	}()
+	unused := <-first
+	cancel()
+	if err := <-left; !NotSent(err) {
+		t.Fatalf("a call that ended before it had a connection: %v, want it not sent", err)
+	}
+	close(hold)
+	<-unused.ready
+	n.port.cut("n2")
+	<-unused.closed
+
+	got, err := request(testContext(t), t, roundTripper{p.http.out}, "http://n1/")
+	if want := "200 OK ping"; got != want || err != nil {
+		t.Errorf("call after the end of an unused connection: %q, %v, want %q", got, err, want)
+	}
+	p.stop(t)
+	stop(t, n)
+}
+
+// watched is a connection that tells when HTTP begins on it, and when its user
+// closes it.
+type watched struct {
+	net.Conn
+	once          sync.Once
+	ready, closed chan struct{}
+}
+
+// Write implements net.Conn.
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.Conn.Write(b)
+	if bytes.HasPrefix(b, []byte("PRI * HTTP/2.0")) {
+		close(w.ready)
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (w *watched) Close() error {
+	w.once.Do(func() { close(w.closed) })
+	return w.Conn.Close()
 }

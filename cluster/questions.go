@@ -195,7 +195,7 @@ func (n *Node) askPeer(ctx context.Context, node, path string, question, answer 
 	if err != nil {
 		return err
 	}
-	res, err := n.peers.members.RoundTrip(req)
+	res, err := roundTripper{n.peers.members}.RoundTrip(req)
 	if err != nil {
 		return err
 	}
