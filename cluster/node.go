@@ -235,12 +235,15 @@ func (n *Node) open(ctx context.Context) error {
 
 	n.settler.start()
 	n.undo.push("membership", n.settler.close)
+	if n.port != nil {
+		n.undo.push("silence", watchSilence(n.raft, n.raftID).close)
+	}
 
 	n.rounds = &rounds{ask: n.ask, asking: &n.calls}
 	n.undo.push("calls", func() error { n.calls.shut(); return nil })
 
 	if soleVoter(n.raft, n.raftID) {
-		if err := electAtOnce(n.raft); err != nil {
+		if err := lookNow(n.raft); err != nil {
 			return err
 		}
 	}
