@@ -40,6 +40,7 @@ func StartLeasedCluster(t *testing.T, bin string, nodes int, extra string) *Clus
 			ID: fmt.Sprintf("n%d", i+1), Dir: t.TempDir(), Addr: loopback(FreePort(t)), peer: loopback(FreePort(t)),
 		})
 	}
+	t.Cleanup(func() { c.logs(t) })
 	for _, n := range c.Nodes {
 		c.Launch(t, n)
 	}
@@ -47,6 +48,18 @@ func StartLeasedCluster(t *testing.T, bin string, nodes int, extra string) *Clus
 		n.WaitReady(t)
 	}
 	return c
+}
+
+// logs prints what the nodes logged, if the test failed.
+func (c *Cluster) logs(t *testing.T) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		if !t.Failed() {
+			return
+		}
+		content, err := os.ReadFile(filepath.Join(n.Dir, "log"))
+		t.Logf("log of node %s (%v):\n%s", n.ID, err, content)
+	}
 }
 
 // Launch starts a node, on its addresses and with its data, and waits for nothing.
