@@ -14,7 +14,7 @@ const (
 	// leaseTimeout is after how long without a majority a leader steps down. It
 	// is shorter than heartbeatTimeout, so that the old leader has stopped before
 	// the new one is elected.
-	leaseTimeout = 250 * time.Millisecond
+	leaseTimeout = 350 * time.Millisecond
 	// lookShorter is what the timeouts are shortened by to make raft look at its
 	// timer, see lookNow.
 	lookShorter = time.Millisecond
