@@ -32,6 +32,9 @@ const maxReply = 32 << 20
 // nil when the server did what was asked.
 func (c *Client) attempt(ctx context.Context, sent *call, server string, waitLeft time.Duration) *verdict {
 	budget := c.attemptTimeout + waitLeft
+	if sent.attemptTimeout != 0 {
+		budget = min(budget, sent.attemptTimeout)
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = min(budget, time.Until(deadline))
 	}
@@ -48,7 +51,7 @@ func (c *Client) attempt(ctx context.Context, sent *call, server string, waitLef
 	if err != nil {
 		return &verdict{err: newError(api.CodeInvalid, sent.requestID, err, "the request cannot be sent")}
 	}
-	sent.sentAt = time.Now()
+	sent.sentAt = c.now()
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return sent.lost(connected.Load(), withoutURL(err))

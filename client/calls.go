@@ -101,10 +101,16 @@ type RenewBulkAnswer struct {
 
 // RenewBulk renews the leases.
 func (c *Client) RenewBulk(ctx context.Context, r RenewBulkRequest) (*RenewBulkAnswer, error) {
+	return c.renewBulk(ctx, r, 0)
+}
+
+// renewBulk is RenewBulk with a bound of its own on each attempt; 0 is the
+// client's.
+func (c *Client) renewBulk(ctx context.Context, r RenewBulkRequest, attempt time.Duration) (*RenewBulkAnswer, error) {
 	var got api.RenewBulkReply
 	sent := &call{
 		method: http.MethodPost, path: c.in(r.Namespace) + "/renew", changes: true,
-		requestID: orNew(r.RequestID),
+		requestID: orNew(r.RequestID), attemptTimeout: attempt,
 		read: into(&got, func(got *api.RenewBulkReply) bool {
 			return len(got.Results) == len(r.Leases) && !slices.ContainsFunc(got.Results, func(i api.RenewBulkItem) bool {
 				return (i.Error == nil) != complete(i.Lease)

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -58,6 +59,12 @@ type Client struct {
 	http           *http.Client
 	// server is the index of the server that the next attempt goes to.
 	server atomic.Uint32
+	keeper keeper
+	now    func() time.Time // time.Now, or a test's
+	// spread makes the intervals between renewals a little shorter, by another
+	// amount in each process: those that were started together would renew
+	// together for ever.
+	spread float64
 }
 
 // New returns a client. It connects to nothing. The error names the option that
@@ -67,7 +74,8 @@ func New(o Options) (*Client, error) {
 		namespace: orDefault(o.Namespace, DefaultNamespace), token: o.Token,
 		timeout:        orDefault(o.Timeout, DefaultTimeout),
 		attemptTimeout: orDefault(o.AttemptTimeout, DefaultAttemptTimeout),
-		retryFor:       o.RetryFor, http: o.HTTPClient,
+		retryFor:       o.RetryFor, http: o.HTTPClient, now: time.Now,
+		spread: 0.9 + 0.1*rand.Float64(), //nolint:gosec // no secret
 	}
 	if len(o.Servers) == 0 {
 		return nil, fmt.Errorf("client: no server is given")
@@ -100,7 +108,8 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close closes the connections that are idle. Calls still work afterwards.
+// Close closes the connections that are idle. Calls still work afterwards, and
+// sessions go on: Shutdown ends those.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func orDefault[T comparable](v, otherwise T) T {

@@ -1,7 +1,45 @@
-// Package client is the Go SDK of the leased HTTP API.
+// Package client is the Go SDK of the leased HTTP API. It holds leases for as long
+// as work takes, and makes typed calls.
 //
-// It makes typed calls: one method for each route, with the
-// wire types of gateway/api in its answers and *Error in its refusals.
+// # Holding a lease
+//
+// Client.Hold acquires a key and renews the lease until Session.Release. The work
+// gets the session's context, which ends before another could have the key:
+//
+//	s, err := c.Hold(ctx, client.HoldRequest{AcquireRequest: client.AcquireRequest{
+//		Key:      api.Key{Tenant: "acme", Target: api.Target{Type: "domain", ID: "example.com"}, Actor: "crawler"},
+//		Instance: "worker-7",
+//	}})
+//	if err != nil { … }
+//	defer s.Release()
+//	return work(s.Context(), s.Token())
+//
+// A session is in one of three states, and ends in the third or with its release:
+//
+//	        renewal failed             the trust ends, or the server says
+//	     ┌──────────────────▶          expired, revoked, …
+//	held │                    in doubt ─────────────────▶ lost
+//	     ◀──────────────────┘                              ▲
+//	     │  renewal succeeded                              │
+//	     └─────────────────────────────────────────────────┘
+//
+// The trust in a lease ends at "request sent + granted life − margin", where the
+// request is that of the grant or of the latest renewal that succeeded, and the
+// time that has passed is the larger of what the monotonic and the wall clock say:
+// the one stands still while a machine is suspended, the other can be set back.
+// A renewal is sent when a third of the life is over, takes at most another third
+// and at least two attempts, and is repeated until the trust ends: one that fails
+// ends nothing. Only expired, released, revoked, stale_token, not_owner and
+// not_found about the lease itself end the work at once. All leases of a namespace
+// and instance are renewed together, a thousand with one request.
+//
+// A margin cannot help work that ignores its context, or a process that does not
+// run when the trust ends. The fencing token does: see Session.Token.
+//
+// # Calls
+//
+// There is one method for each route, with the wire types of gateway/api in its
+// answers and *Error in its refusals.
 //
 //	c, err := client.New(client.Options{Servers: []string{"http://127.0.0.1:8470"}})
 //	…

@@ -30,6 +30,8 @@ type call struct {
 	once      bool          // one attempt only
 	selfBound bool          // the server bounds it by itself and takes no timeout
 	wait      time.Duration // of an acquire
+	// attemptTimeout bounds one attempt further than the client does; 0 does not.
+	attemptTimeout time.Duration
 	// body returns what to send, told how much of the wait is left.
 	body func(waitLeft time.Duration) any
 	// read takes a success, see into. refused, where set, is given the body of a
@@ -76,15 +78,19 @@ func (c *Client) do(ctx context.Context, sent *call) error {
 			failed = time.Now()
 		}
 		unknown = unknown || v.mayBeApplied
+		if v.again && !errors.Is(ctx.Err(), context.Canceled) {
+			// Only the attempt that failed moves the others on: of a hundred calls
+			// that meet a dead server together each would otherwise skip one. A call
+			// whose own time was over moves them too, or calls with short deadlines
+			// would go to a silent server for ever.
+			c.server.CompareAndSwap(server, server+1)
+		}
 		switch {
 		case !v.again || sent.once:
 			return conclude(v.err, unknown)
 		case ctx.Err() != nil:
 			return c.ended(ctx, sent, v.err, unknown)
 		}
-		// Only the attempt that failed moves the others on: of a hundred calls
-		// that meet a dead server together each would otherwise skip one.
-		c.server.CompareAndSwap(server, server+1)
 		pause := max(pauses.NextBackOff(), v.err.Problem.RetryAfter())
 		if !unknown && c.retryFor != 0 && time.Since(failed)+pause > c.retryFor {
 			return v.err

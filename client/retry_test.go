@@ -365,3 +365,20 @@ func TestClient_redirect(t *testing.T) {
 		t.Errorf("requests went to %+v, want one to a:1", seen)
 	}
 }
+
+// TestRetry_silentServerShortDeadlines: calls whose own time is over before an
+// attempt's is, move on from a server that swallows them too.
+func TestRetry_silentServerShortDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(step{hang: true}, granted())
+		c := n.client(t, func(o *client.Options) { o.Servers = []string{"http://a:1", "http://b:1"} })
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, _ = acquire(ctx, c) // the first cannot succeed
+			cancel()
+		}
+		if seen := n.requests(); len(seen) != 2 || seen[0].server != "a:1" || seen[1].server != "b:1" {
+			t.Errorf("the requests were %+v, want one to a and then one to b", seen)
+		}
+	})
+}
