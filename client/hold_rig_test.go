@@ -97,7 +97,9 @@ func newRig(t *testing.T, policy ...func(*gateway.Policy)) *rig {
 func (r *rig) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.backend.Advance(time.Since(r.backend.Now()))
+	if d := time.Since(r.backend.Now()); d > 0 {
+		r.backend.Advance(d)
+	}
 }
 
 // fail makes requests fail from now on; nil heals.
