@@ -26,7 +26,7 @@ type HoldRequest struct {
 	AcquireRequest
 	// Margin is how long before the lease could pass to another the work is told
 	// to stop: as long as it takes to stop, and at most a third of the TTL. 0 is a
-	// tenth of the TTL that was granted.
+	// sixth of the TTL that was granted.
 	Margin time.Duration
 }
 

@@ -98,6 +98,9 @@ func (s *Session) LeaseID() string { return s.request.leaseID }
 // Token returns the fencing token: what every write of the work has to carry.
 func (s *Session) Token() uint64 { return s.request.token }
 
+// Margin returns how long before the lease ends the work is told to.
+func (s *Session) Margin() time.Duration { return s.margin }
+
 // Status returns the session as it is now, and a channel that is closed at the
 // next change: of the state, or by a renewal. A reader that is slow misses steps
 // in between and never the last one.

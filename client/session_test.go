@@ -64,7 +64,7 @@ func TestSession_suspended(t *testing.T) {
 		time.Sleep(time.Second)
 		slept.Store(int64(20 * time.Second))
 		if err := s.Err(); err != nil {
-			t.Errorf("suspended for 20 s of 27: %v, want still held", err)
+			t.Errorf("suspended for 20 s of 25: %v, want still held", err)
 		}
 		time.Sleep(5 * time.Minute)
 		if err := s.Err(); err != nil {

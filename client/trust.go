@@ -7,7 +7,7 @@ const (
 	// renewal with all of its attempts: two renewals fit in before the trust ends.
 	renewPart = 3
 	// marginPart of a lease's life is the margin where none is given.
-	marginPart = 10
+	marginPart = 6
 )
 
 // trust is how long a holder may believe that it holds its lease. The lease ends

@@ -9,10 +9,7 @@ import (
 )
 
 func newAcquire(e *env) *cobra.Command {
-	var (
-		r    client.AcquireRequest
-		meta []string
-	)
+	var r client.AcquireRequest
 	cmd := &cobra.Command{
 		Use:   "acquire --tenant T --target TYPE:ID --actor A",
 		Short: "Take a lease on a key",
@@ -31,22 +28,12 @@ first served.`,
 	flags := cmd.Flags()
 	addInstanceFlag(e, cmd, &r.Instance)
 	flags.DurationVar(&r.TTL, "ttl", 0, "life of the lease from the grant on (default the namespace's)")
-	flags.DurationVar(&r.MaxLifetime, "max-lifetime", 0, "latest end of the lease however often it is renewed (default the namespace's)")
 	flags.DurationVar(&r.Wait, "wait", 0, "how long to queue for a key that is held; --timeout comes on top (default not at all)")
-	flags.StringVar(&r.JobID, "job", "", "id of the job that the lease is for")
-	flags.StringVar(&r.ExecutionID, "execution", "", "id of the execution that the lease is for")
-	flags.StringArrayVar(&meta, "meta", nil, "name=value to keep with the lease; may be repeated")
+	job := addJobFlags(cmd, &r)
 	f := addClientFlags(e, cmd)
 	f.addRequestID(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var err error
-		if r.Key, err = key.read(); err != nil {
-			return err
-		}
-		if err := positive(cmd, "ttl", "max-lifetime", "wait"); err != nil {
-			return err
-		}
-		if r.Metadata, err = parseMeta(meta); err != nil {
+		if err := job.read(cmd, key, &r); err != nil {
 			return err
 		}
 		ctx, cancel, c, err := f.connect(cmd, r.Wait)

@@ -53,6 +53,12 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*lostError](err); ok {
 		return exitLost
 	}
+	if end, ok := errors.AsType[*commandError](err); ok {
+		return end.code
+	}
+	if errors.Is(err, client.ErrLost) {
+		return exitLost
+	}
 	if _, ok := errors.AsType[*notReadyError](err); ok {
 		return exitUnavailable
 	}

@@ -53,6 +53,17 @@ func (f *clientFlags) addRequestID(cmd *cobra.Command) {
 // connect returns a client as the flags and, where a flag is not given, the
 // environment say, and a context that ends after the timeout and wait together.
 func (f *clientFlags) connect(cmd *cobra.Command, wait time.Duration) (context.Context, context.CancelFunc, *client.Client, error) {
+	c, err := f.client(cmd)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	// Two of the longest durations together would be a negative one.
+	ctx, cancel := context.WithTimeout(cmd.Context(), min(f.timeout, contract.MaxDuration)+min(wait, contract.MaxDuration))
+	return ctx, cancel, c, nil
+}
+
+// client returns a client whose calls the timeout bounds where no context does.
+func (f *clientFlags) client(cmd *cobra.Command) (*client.Client, error) {
 	for name, value := range map[string]*string{"server": &f.server, "token-file": &f.tokenFile, "namespace": &f.namespace} {
 		variable := envPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		if set := f.env.getenv(variable); set != "" && !cmd.Flags().Changed(name) {
@@ -60,22 +71,20 @@ func (f *clientFlags) connect(cmd *cobra.Command, wait time.Duration) (context.C
 		}
 	}
 	if f.timeout <= 0 {
-		return nil, nil, nil, usagef("--timeout must be positive, not %s", f.timeout)
+		return nil, usagef("--timeout must be positive, not %s", f.timeout)
 	}
 	token, err := readToken(f.tokenFile)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	c, err := client.New(client.Options{
 		Servers: strings.Split(f.server, ","), Namespace: f.namespace, Token: token,
-		AttemptTimeout: min(f.timeout, client.DefaultAttemptTimeout), RetryFor: retryFor,
+		Timeout: min(f.timeout, contract.MaxDuration), AttemptTimeout: min(f.timeout, client.DefaultAttemptTimeout), RetryFor: retryFor,
 	})
 	if err != nil {
-		return nil, nil, nil, &usageError{err}
+		return nil, &usageError{err}
 	}
-	// Two of the longest durations together would be a negative one.
-	ctx, cancel := context.WithTimeout(cmd.Context(), min(f.timeout, contract.MaxDuration)+min(wait, contract.MaxDuration))
-	return ctx, cancel, c, nil
+	return c, nil
 }
 
 // readToken returns the token in file, or "" when there is no file. White space
@@ -171,6 +180,32 @@ func addInstanceFlag(e *env, cmd *cobra.Command, instance *string) {
 		}
 		return nil
 	}
+}
+
+// jobFlags say what a lease is for.
+type jobFlags struct{ meta []string }
+
+func addJobFlags(cmd *cobra.Command, r *client.AcquireRequest) *jobFlags {
+	f := &jobFlags{}
+	flags := cmd.Flags()
+	flags.DurationVar(&r.MaxLifetime, "max-lifetime", 0, "latest end of the lease however often it is renewed (default the namespace's)")
+	flags.StringVar(&r.JobID, "job", "", "id of the job that the lease is for")
+	flags.StringVar(&r.ExecutionID, "execution", "", "id of the execution that the lease is for")
+	flags.StringArrayVar(&f.meta, "meta", nil, "name=value to keep with the lease; may be repeated")
+	return f
+}
+
+// read completes the request that the flags are about.
+func (f *jobFlags) read(cmd *cobra.Command, key *keyFlags, r *client.AcquireRequest) error {
+	var err error
+	if r.Key, err = key.read(); err != nil {
+		return err
+	}
+	if err := positive(cmd, "ttl", "max-lifetime", "wait"); err != nil {
+		return err
+	}
+	r.Metadata, err = parseMeta(f.meta)
+	return err
 }
 
 func (f *holderFlags) check() error {

@@ -61,7 +61,7 @@ func command(ctx context.Context, environ []string, args ...string) result {
 // TestHelp holds every help text: it is where most people learn the command.
 func TestHelp(t *testing.T) {
 	for _, name := range []string{
-		"", "serve", "contract", "acquire", "renew", "release", "get", "list", "history", "check", "revoke", "version",
+		"", "serve", "contract", "acquire", "renew", "release", "get", "list", "history", "check", "revoke", "run", "version",
 		"cluster", "cluster status", "cluster add", "cluster remove", "cluster transfer", "cluster backup", "cluster restore",
 	} {
 		t.Run(strings.TrimSpace("leased "+name), func(t *testing.T) {
@@ -132,6 +132,11 @@ func TestUsage(t *testing.T) {
 		{"check K", "--token is needed: the fencing token to check"},
 		{"check --tenant acme --token 1", "a key needs --target and --actor"},
 		{"revoke L", "--reason is needed: the history keeps it for whoever asks later"},
+		{"run" + key, "a command to run is needed, after --"},
+		{"run -- true", "a key needs --tenant and --target and --actor"},
+		{"run --margin 0s" + key + " -- true", "--margin must be positive, not 0s"},
+		{"run" + key + " -- ./nosuch", `the command cannot be run: exec: "./nosuch": stat ./nosuch: no such file or directory`},
+		{"supervise x", "SOCKET is not the number of an open file: leased run starts this command"},
 		{"version x", `no argument is expected, and "x" came`},
 		{"serve x", `no argument is expected, and "x" came`},
 		{"serve --config=", "--config is empty; leave it out, or give it a value"},

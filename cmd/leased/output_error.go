@@ -17,6 +17,15 @@ import (
 // printError tells the person at the terminal what happened, who has the key,
 // and what to do. With --json a refusal is the API's problem, on one line.
 func printError(e *env, cmd *cobra.Command, err error) {
+	if _, ok := errors.AsType[*commandError](err); ok {
+		return
+	}
+	if _, ok := errors.AsType[*lostRunError](err); ok {
+		if asJSON, err := cmd.Flags().GetBool("json"); err != nil || !asJSON {
+			e.complain("error: the lease was lost; what the command did last may have been refused\n")
+		}
+		return
+	}
 	if refused, ok := errors.AsType[*client.Error](err); ok {
 		printRefusal(e, cmd, refused)
 		return

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,12 @@ type env struct {
 	hostname       string
 	now            func() time.Time
 	version        string
+	// takeSignals makes signals the command's, which end its context otherwise; a
+	// signal that is ignored stays so. give stops that.
+	takeSignals func(signals []os.Signal) (taken <-chan os.Signal, give func())
+	// supervisor is the command line of a process that supervises another one; the
+	// number of a socket is to be appended.
+	supervisor []string
 }
 
 // getenv returns a variable; unset and empty are the same.
@@ -96,7 +103,7 @@ Exit codes of every command:
 		}
 	}
 	add(groupServer, newServe(e), newCluster(e), newContract(e))
-	add(groupLeases, newAcquire(e), newRenew(e), newRelease(e), newGet(e), newList(e), newHistory(e), newCheck(e), newRevoke(e))
-	root.AddCommand(newVersion(e))
+	add(groupLeases, newAcquire(e), newRenew(e), newRelease(e), newGet(e), newList(e), newHistory(e), newCheck(e), newRevoke(e), newRun(e))
+	root.AddCommand(newVersion(e), newSupervise(e))
 	return root
 }

@@ -1,0 +1,177 @@
+//go:build unix
+
+package supervise
+
+import (
+	"encoding/gob"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Options say what to run.
+type Options struct {
+	// Self is the command line that makes this program call Main with the number
+	// that is appended to it.
+	Self []string
+	// Path is the command's file, and Args its arguments with its name first.
+	Path      string
+	Args, Env []string
+	// Stdin, Stdout and Stderr are the command's.
+	Stdin, Stdout, Stderr *os.File
+	Deadline              Deadline
+	// Grace is the time from SIGTERM to SIGKILL where the deadline does not come
+	// first.
+	Grace time.Duration
+}
+
+// Command is a command that runs under a supervisor.
+type Command struct {
+	supervisor *exec.Cmd
+	conn       *net.UnixConn
+	orders     chan order
+	events     chan Event
+	done       chan struct{} // closed with the last event
+}
+
+// Start starts the supervisor and has it start the command; the first event says
+// whether it did. The events have to be read to the last.
+func Start(o *Options) (*Command, error) {
+	becomeSubreaper() // for what a supervisor that is killed leaves behind
+	conn, theirs, err := socket()
+	if err != nil {
+		return nil, fmt.Errorf("connect a supervisor: %w", err)
+	}
+	cmd := exec.Command(o.Self[0], append(o.Self[1:], strconv.Itoa(theirs))...) //nolint:noctx // it ends with its socket
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err = cmd.Start()
+	_ = syscall.Close(theirs) // the supervisor has it
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("start a supervisor: %w", err)
+	}
+	c := &Command{supervisor: cmd, conn: conn, orders: make(chan order), events: make(chan Event), done: make(chan struct{})}
+	go c.write()
+	go c.read()
+	c.send(order{Start: &start{Path: o.Path, Args: o.Args, Env: o.Env, Deadline: o.Deadline, Grace: o.Grace}})
+	return c, nil
+}
+
+// socket returns both ends of a socket, theirs to be inherited. It keeps the
+// number that it happens to have: one that is chosen, as os/exec does, could take
+// the place of a file that the command is to inherit.
+func socket() (ours *net.UnixConn, theirs int, err error) {
+	syscall.ForkLock.RLock()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, 0, err
+	}
+	file := os.NewFile(uintptr(fds[0]), "supervisor")
+	conn, err := net.FileConn(file)
+	_ = file.Close() // conn is a copy
+	if err != nil {
+		_ = syscall.Close(fds[1])
+		return nil, 0, err
+	}
+	ours, ok := conn.(*net.UnixConn)
+	if !ok {
+		_ = conn.Close()
+		_ = syscall.Close(fds[1])
+		return nil, 0, fmt.Errorf("a socket pair is a %T", conn)
+	}
+	return ours, fds[1], nil
+}
+
+// Events returns what happens, up to Ended, and is closed after that.
+func (c *Command) Events() <-chan Event { return c.events }
+
+// Supervisor returns the supervisor's process id.
+func (c *Command) Supervisor() int { return c.supervisor.Process.Pid }
+
+// Extend moves the deadline. Once everything was told to end it does nothing.
+func (c *Command) Extend(d Deadline) { c.send(order{Deadline: &d}) }
+
+// Signal passes a signal to the command, or to its whole group.
+func (c *Command) Signal(sig syscall.Signal, group bool) { c.send(order{Signal: sig, Group: group}) }
+
+// Stop ends everything: SIGTERM, and SIGKILL after the grace.
+func (c *Command) Stop() { c.send(order{Stop: true}) }
+
+func (c *Command) send(o order) {
+	select {
+	case c.orders <- o:
+	case <-c.done:
+	}
+}
+
+func (c *Command) write() {
+	out := gob.NewEncoder(c.conn)
+	for {
+		select {
+		case o := <-c.orders:
+			_ = out.Encode(o) // a supervisor that is gone is noticed by reading
+		case <-c.done:
+			return
+		}
+	}
+}
+
+func (c *Command) read() {
+	defer close(c.events)
+	defer close(c.done)
+	defer func() { _ = c.conn.Close() }() // everything was said
+	in := gob.NewDecoder(c.conn)
+	last := Event{}
+	for {
+		var e Event
+		if in.Decode(&e) != nil {
+			break
+		}
+		if last = e; e.Kind == Ended {
+			break
+		}
+		c.events <- e
+	}
+	if last.Kind != Ended {
+		c.bury()
+		c.events <- Event{Kind: Broken}
+	}
+	_ = c.supervisor.Wait() // how it ended was said, or does not matter
+	c.events <- Event{Kind: Ended}
+}
+
+// bury ends what a supervisor left behind that is gone.
+func (c *Command) bury() {
+	_ = c.supervisor.Process.Kill() // it may have closed its socket only
+	_ = c.supervisor.Wait()         // killed
+	for {
+		for _, p := range descendants(os.Getpid()) {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may have just ended
+		}
+		if !reapOne() {
+			return
+		}
+	}
+}
+
+// reapOne waits for a child for a moment and reports whether there may be more.
+func reapOne() bool {
+	var status syscall.WaitStatus
+	pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+	if err == syscall.ECHILD {
+		return false
+	}
+	if pid == 0 {
+		time.Sleep(again) //nolint:forbidigo // nothing tells when a child of a dead supervisor has ended
+	}
+	return true
+}

@@ -1,0 +1,19 @@
+//go:build unix && !linux
+
+package supervise
+
+import (
+	"syscall"
+	"time"
+)
+
+func now() Instant { return Instant(time.Now().UnixNano()) }
+
+func becomeSubreaper() {}
+
+func commandAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+type process struct{ pid, group int }
+
+// descendants knows only the group, which is signalled anyway.
+func descendants(int) []process { return nil }
