@@ -96,6 +96,13 @@ type Stream interface {
 	// events were lost here: the reader was too slow, or the cursor it came with
 	// is older than what the store keeps. Its ID may be resumed from.
 	Next(ctx context.Context) (Event, error)
+	// Cursor returns the place that the stream has come to, for Watch to resume
+	// after on any gateway: Next returned every event up to it that the filters
+	// select, and none after it. Before the first event that is where the stream
+	// began; while Next passes over events of others it moves on with them, so
+	// that a stream which is seldom told anything does not resume from so long
+	// ago that there is a gap. It does no I/O and is answered after Close too.
+	Cursor() string
 	// Close ends the stream and frees what it holds. It may be called twice and
 	// beside Next.
 	Close()

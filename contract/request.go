@@ -170,7 +170,7 @@ type HistoryRequest struct {
 // WatchRequest selects events from now on, or from after a cursor.
 type WatchRequest struct {
 	Namespace string
-	After     string // an Event.ID; empty means from now on
+	After     string // an Event.ID or a Stream.Cursor; empty means from now on
 	Owner     string
 	Instance  string
 	LeaseID   LeaseID // zero means any

@@ -143,7 +143,8 @@ type Store interface {
 	// committed, renewals included: those after the cursor, or those that happen
 	// after Watch returned. It never blocks the store: a slow reader loses events
 	// and is told by an EventGap. ctx bounds the start of the stream only. A
-	// cursor that no event had is CodeInvalid, field "after".
+	// cursor that is neither an event's id nor a Stream's Cursor is CodeInvalid,
+	// field "after".
 	Watch(ctx context.Context, r *WatchRequest) (Stream, error)
 
 	// RaiseFloor makes every token that the namespace grants from now on higher

@@ -45,6 +45,8 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 	default:
 		st.rev, st.sub = rev, sub
 	}
+	st.passed = eventID(st.rev, st.sub)
+	st.shown = st.passed
 	if st.Stream, err = s.handle.Stream(); err != nil {
 		return nil, err
 	}
@@ -70,6 +72,8 @@ type stream struct {
 	mu     sync.Mutex
 	events []contract.Event
 	lost   string // id of the newest event that was dropped, if any were
+	passed string // id of the newest event that was taken, shown or not
+	shown  string // id of what Next returned last
 }
 
 // run follows etcd until the stream ends.
@@ -163,6 +167,9 @@ func (st *stream) take(evs []*clientv3.Event) {
 			}
 		}
 	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.passed = eventID(st.rev, st.sub)
 }
 
 func selects(r *contract.WatchRequest, ev *contract.Event) bool {
@@ -185,7 +192,7 @@ func (st *stream) push(ev contract.Event) {
 // drop notes that events up to the id cannot be shown.
 func (st *stream) drop(id string) {
 	st.mu.Lock()
-	st.lost, st.events = id, nil
+	st.lost, st.events, st.passed = id, nil, id
 	st.mu.Unlock()
 	st.signal()
 }
@@ -220,13 +227,23 @@ func (st *stream) pop() (contract.Event, bool) {
 	defer st.mu.Unlock()
 	if st.lost != "" {
 		gap := contract.Event{ID: st.lost, At: time.Now().UTC(), Kind: contract.EventGap, Namespace: st.request.Namespace}
-		st.lost = ""
+		st.lost, st.shown = "", gap.ID
 		return gap, true
 	}
 	if len(st.events) == 0 {
 		return contract.Event{}, false
 	}
 	ev := st.events[0]
-	st.events = st.events[1:]
+	st.events, st.shown = st.events[1:], ev.ID
 	return ev, true
+}
+
+// Cursor implements contract.Stream.
+func (st *stream) Cursor() string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.lost != "" || len(st.events) > 0 {
+		return st.shown
+	}
+	return max(st.shown, st.passed) // what was taken just now may be shown and not be noted as passed
 }

@@ -86,6 +86,9 @@ func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 	}
 }
 
+// Cursor implements contract.Stream.
+func (st *stream) Cursor() string { return eventID(st.at) }
+
 func (st *stream) wants(l *lease) bool {
 	f := &st.filter
 	return l.ns == f.Namespace &&

@@ -145,6 +145,9 @@ func (st *stream) take() (contract.Event, bool, error) {
 	return ev, show, nil
 }
 
+// Cursor implements contract.Stream.
+func (st *stream) Cursor() string { return st.at.id() }
+
 func (st *stream) wants(ev *contract.Event) bool {
 	f := &st.filter
 	return (f.Owner == "" || f.Owner == ev.Owner) &&

@@ -1,6 +1,7 @@
 package contracttest_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -260,3 +261,63 @@ func causeLost() step {
 		return a
 	}
 }
+
+// cursored gives the streams of a store a wrong Cursor.
+type cursored struct {
+	contract.Store
+	wrong func(*cursorStream) string
+}
+
+// cursorStream notes what was shown.
+type cursorStream struct {
+	contract.Stream
+	began, last string // cursor at the beginning, id of the last event
+	newest      func() string
+}
+
+func (s *cursored) Watch(ctx context.Context, r *contract.WatchRequest) (contract.Stream, error) {
+	stream, err := s.Store.Watch(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	c := &cursorStream{Stream: stream, began: stream.Cursor(), last: r.After}
+	c.newest = func() string {
+		now, err := s.Store.Watch(context.Background(), &contract.WatchRequest{Namespace: r.Namespace})
+		if err != nil {
+			return ""
+		}
+		defer now.Close()
+		return now.Cursor()
+	}
+	return wrongCursor{c, s.wrong}, nil
+}
+
+// Next implements contract.Stream.
+func (c *cursorStream) Next(ctx context.Context) (contract.Event, error) {
+	ev, err := c.Stream.Next(ctx)
+	if err == nil {
+		c.last = ev.ID
+	}
+	return ev, err
+}
+
+type wrongCursor struct {
+	*cursorStream
+	wrong func(*cursorStream) string
+}
+
+func (w wrongCursor) Cursor() string { return w.wrong(w.cursorStream) }
+
+// cursorOfEvents is unknown before the first event.
+func cursorOfEvents(c *cursorStream) string { return c.last }
+
+// cursorStays does not move over events of others.
+func cursorStays(c *cursorStream) string {
+	if c.last == "" {
+		return c.began
+	}
+	return c.last
+}
+
+// cursorRunsAhead is that of the newest event, read or not.
+func cursorRunsAhead(c *cursorStream) string { return c.newest() }

@@ -192,6 +192,9 @@ func brokenEvents() []brokenStore {
 		{"stream resumes now", []string{"watch-resumes"}, inside(resumeFromNow)},
 		{"stream repeats its cursor", []string{"watch-resumes", "watch-resumes-in-traffic"}, inside(resumeRepeats)},
 		{"gap not told", []string{"watch-slow-reader"}, inside(gapNotTold)},
+		{"cursor unknown at first", []string{"watch-cursor"}, around(plain(func(s contract.Store) contract.Store { return &cursored{s, cursorOfEvents} }))},
+		{"cursor stays", []string{"watch-cursor"}, around(plain(func(s contract.Store) contract.Store { return &cursored{s, cursorStays} }))},
+		{"cursor runs ahead", []string{"watch-cursor"}, around(plain(func(s contract.Store) contract.Store { return &cursored{s, cursorRunsAhead} }))},
 		{"stream ends with its call", []string{"watch-ends"}, around(plain(func(s contract.Store) contract.Store { return streamOfCall{s} }))},
 	}
 }

@@ -23,6 +23,8 @@ func watchRules() []Rule {
 			Sentence: "A stream that resumes after an event, on any gateway, misses nothing that happened since, and repeats nothing."},
 		{ID: "watch-resumes-in-traffic", Func: watchResumesInTraffic,
 			Sentence: "A stream that is closed and resumed again and again while events come, on one gateway and another, shows every event once and in order."},
+		{ID: "watch-cursor", Func: watchCursor,
+			Sentence: "A stream's cursor, before its first event, after each one and after events that its filters passed over, is a place to resume from that loses and repeats nothing."},
 		{ID: "watch-slow-reader", Func: watchSlowReader,
 			Sentence: "A reader that does not keep up delays neither the store nor other readers, and where it misses events it is told of a gap, from which it may resume."},
 		{ID: "watch-ends", Func: watchEnds,

@@ -70,7 +70,7 @@ func (op Watch) apply(m *Model) Answer {
 		return Answer{Cursor: m.seq}
 	}
 	seq, ok := parseEventID(op.Request.After)
-	if !ok || seq == 0 || seq > m.seq {
+	if !ok || seq > m.seq { // 0 is where a stream of an empty store begins
 		return Answer{Err: contract.Invalid("after", "is not the id of an event")}
 	}
 	return Answer{Cursor: seq}

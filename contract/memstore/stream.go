@@ -47,5 +47,8 @@ func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 	}
 }
 
+// Cursor implements contract.Stream.
+func (st *stream) Cursor() string { return eventID(st.cursor) }
+
 // Close implements contract.Stream.
 func (st *stream) Close() { st.once.Do(func() { close(st.closed) }) }
