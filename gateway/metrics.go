@@ -26,6 +26,11 @@ type metrics struct {
 	revocations   *prometheus.CounterVec
 	stale         *prometheus.CounterVec
 	httpRequests  *prometheus.CounterVec
+
+	streams        *prometheus.GaugeVec
+	streamsDropped *prometheus.CounterVec
+	streamGaps     *prometheus.CounterVec
+	streamEvents   *prometheus.CounterVec
 }
 
 const (
@@ -59,6 +64,12 @@ func newMetrics(reg prometheus.Registerer, version string, dropped func() float6
 		revocations:  counter("leased_revocations_total", "Leases that were revoked or force-released.", labelNamespace),
 		stale:        counter("leased_stale_fence_rejections_total", "Checks, renewals and releases with a token that is not the current one.", labelNamespace),
 		httpRequests: counter("leased_http_requests_total", "HTTP requests by route.", "method", "route", "status"),
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "leased_event_streams", Help: "Event streams that are open.",
+		}, []string{labelNamespace}),
+		streamsDropped: counter("leased_event_streams_dropped_total", "Event streams that were cut because their readers did not read.", labelNamespace),
+		streamGaps:     counter("leased_event_gaps_total", "Times that a stream was told of events it could no longer be shown.", labelNamespace),
+		streamEvents:   counter("leased_events_sent_total", "Events sent to streams, once for each stream.", labelNamespace),
 	}
 	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "leased_build_info", Help: "Always 1; the labels say what runs.",
@@ -69,7 +80,7 @@ func newMetrics(reg prometheus.Registerer, version string, dropped func() float6
 	}, dropped)
 	for _, c := range []prometheus.Collector{
 		m.operations, m.duration, m.conflicts, m.renewFailures, m.expirations, m.lateness,
-		m.revocations, m.stale, m.httpRequests, build, lost,
+		m.revocations, m.stale, m.httpRequests, m.streams, m.streamsDropped, m.streamGaps, m.streamEvents, build, lost,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("gateway: metrics: %w", err)
@@ -90,6 +101,11 @@ type namespaceMetrics struct {
 	lateness    prometheus.Observer
 	revocations prometheus.Counter
 	stale       prometheus.Counter
+
+	streams        prometheus.Gauge
+	streamsDropped prometheus.Counter
+	streamGaps     prometheus.Counter
+	streamEvents   prometheus.Counter
 }
 
 func (m *metrics) namespace(name string) *namespaceMetrics {
@@ -100,6 +116,11 @@ func (m *metrics) namespace(name string) *namespaceMetrics {
 		lateness:    m.lateness.WithLabelValues(name),
 		revocations: m.revocations.WithLabelValues(name),
 		stale:       m.stale.WithLabelValues(name),
+
+		streams:        m.streams.WithLabelValues(name),
+		streamsDropped: m.streamsDropped.WithLabelValues(name),
+		streamGaps:     m.streamGaps.WithLabelValues(name),
+		streamEvents:   m.streamEvents.WithLabelValues(name),
 	}
 	for op := opAcquire; op < opExpire; op++ {
 		n.durations[op] = m.duration.WithLabelValues(name, op.String())

@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -87,6 +89,20 @@ func (x *exchange) limitWrite() {
 // HTTP/1 they come one after the other; in HTTP/2 each has deadlines of its own.
 type connection struct {
 	limited time.Time // when the write deadline was set last
+	conn    net.Conn  // nil where requests share it
+}
+
+// forget makes the end of the connection throw away what was not sent yet. The
+// system would otherwise keep it, a megabyte or more, and offer it for minutes to
+// a client that does not read.
+func (c *connection) forget() {
+	conn := c.conn
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // an error says that it is gone already
+	}
 }
 
 type connectionKey struct{}

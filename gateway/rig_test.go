@@ -35,6 +35,7 @@ type hookedStore struct {
 	release func(context.Context, *contract.ReleaseRequest) (contract.Result, error)
 	bulk    func(context.Context, *contract.RenewBulkRequest) (contract.RenewBulkResult, error)
 	health  func(context.Context, *contract.HealthRequest) (contract.Health, error)
+	watch   func(context.Context, *contract.WatchRequest) (contract.Stream, error)
 }
 
 func (s *hookedStore) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
@@ -70,6 +71,13 @@ func (s *hookedStore) Health(ctx context.Context, r *contract.HealthRequest) (co
 		return s.health(ctx, r)
 	}
 	return s.Store.Health(ctx, r)
+}
+
+func (s *hookedStore) Watch(ctx context.Context, r *contract.WatchRequest) (contract.Stream, error) {
+	if s.watch != nil {
+		return s.watch(ctx, r)
+	}
+	return s.Store.Watch(ctx, r)
 }
 
 func newRig(tb testing.TB, change ...func(*Options)) *rig {

@@ -59,6 +59,7 @@ func routes() []route {
 		{method: http.MethodPost, path: namespacePath + "/renew", op: opRenewBulk, handle: (*handler).renewBulk},
 		{method: http.MethodGet, path: namespacePath + "/keys/:key_id", op: opGetKey, handle: (*handler).getKey},
 		{method: http.MethodGet, path: namespacePath + "/keys/:key_id/history", op: opHistory, handle: (*handler).history, params: []string{"limit", "cursor"}},
+		{method: http.MethodGet, path: namespacePath + "/events", op: opWatch, handle: (*handler).events, params: watchParams()},
 		{method: http.MethodPost, path: namespacePath + "/resolve", op: opResolve, handle: (*handler).resolve},
 		{method: http.MethodPost, path: namespacePath + "/check", op: opCheck, handle: (*handler).check},
 		{method: http.MethodGet, path: "/v1/namespaces", handle: (*handler).listNamespaces},

@@ -69,8 +69,8 @@ func (g *Gateway) Listen(ctx context.Context, o ServerOptions) (*Server, error) 
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 			Protocols:         protocols,
-			ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-				return context.WithValue(ctx, connectionKey{}, new(connection))
+			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+				return context.WithValue(ctx, connectionKey{}, &connection{conn: c})
 			},
 			ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 		},

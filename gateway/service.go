@@ -21,6 +21,7 @@ type Service struct {
 	drainer    *drainer
 	logger     *slog.Logger
 	maxTimeout time.Duration
+	streams    streamTimes
 	now        func() time.Time
 }
 

@@ -24,6 +24,7 @@ const (
 	opList
 	opHistory
 	opResolve
+	opWatch  // counted when the stream has begun
 	opExpire // nobody's call: a store recorded an expiry
 	opCount
 )
@@ -31,7 +32,7 @@ const (
 func (o operation) String() string {
 	return [opCount]string{
 		"none", "acquire", "renew", "renew_bulk", "release", "revoke", "check",
-		"get", "get_key", "list", "history", "resolve", "expire",
+		"get", "get_key", "list", "history", "resolve", "watch", "expire",
 	}[o]
 }
 

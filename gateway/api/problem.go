@@ -10,8 +10,11 @@ import (
 const (
 	MediaType        = "application/json"
 	ProblemMediaType = "application/problem+json"
+	// EventStreamMediaType is that of server-sent events.
+	EventStreamMediaType = "text/event-stream"
 
 	HeaderIdempotencyKey = "Idempotency-Key"
+	HeaderLastEventID    = "Last-Event-ID"
 	HeaderRequestID      = "X-Request-Id"
 	HeaderTraceParent    = "Traceparent"
 )

@@ -71,7 +71,24 @@ type RenewBulkItem struct {
 	Error    *Problem `json:"error,omitzero"`
 }
 
-// Event is one transition of a key.
+// The names that events have in a stream beside the kinds of Event.
+const (
+	// EventGap tells that events were lost here; its data is a Gap.
+	EventGap = "gap"
+	// EventEnd tells why the server ends the stream; its data is a Problem. A
+	// stream that just breaks off has none.
+	EventEnd = "end"
+)
+
+// Gap tells a reader of events that some can no longer be shown to it: it was too
+// slow, or came back too late. What it believes of leases must be asked anew.
+type Gap struct {
+	ID        string `json:"id"` // may be resumed from
+	Event     string `json:"event"`
+	Namespace string `json:"namespace"`
+}
+
+// Event is one transition of a key, or in a stream a renewal.
 type Event struct {
 	ID            string `json:"id"`
 	At            Time   `json:"at"`
