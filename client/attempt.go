@@ -172,6 +172,11 @@ func (sent *call) refusal(resp *http.Response, text []byte) *verdict {
 		// What the problem adds is extra; the problem itself was read.
 		_ = sent.refused(text)
 	}
+	return sent.judge(e)
+}
+
+// judge is the verdict on a problem.
+func (sent *call) judge(e *Error) *verdict {
 	v := &verdict{err: e}
 	switch e.Problem.Code {
 	case api.CodeOutcomeUnknown:

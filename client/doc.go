@@ -74,6 +74,15 @@
 // have been applied, an "unavailable" that follows does not take that back, and
 // the call ends with outcome_unknown.
 //
+// # Events
+//
+// Watch is a loop over what happens to leases, as it happens. It resumes by
+// itself where it was cut off:
+//
+//	for ev, err := range c.Watch(ctx, client.WatchRequest{Instance: "worker-7"}) {
+//		…
+//	}
+//
 // # What this package must not know
 //
 // No server framework, no store, no vendor client: it must cost its users no

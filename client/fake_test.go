@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -27,6 +28,7 @@ type step struct {
 	dialError bool
 	cut       bool // the connection ends after the request was sent
 	cutBody   bool // the connection ends within the answer's body
+	stays     bool // the answer's body goes on, and nothing more comes
 	hang      bool
 	takes     time.Duration
 }
@@ -40,6 +42,7 @@ type request struct {
 	query  url.Values
 	id     string
 	auth   string
+	after  string // Last-Event-ID
 	body   string
 }
 
@@ -62,7 +65,8 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	n.mu.Lock()
 	n.seen = append(n.seen, request{
 		at: time.Since(n.start), server: r.URL.Host, method: r.Method, path: r.URL.EscapedPath(), query: r.URL.Query(),
-		id: r.Header.Get("Idempotency-Key"), auth: r.Header.Get("Authorization"), body: string(body),
+		id: r.Header.Get("Idempotency-Key"), auth: r.Header.Get("Authorization"),
+		after: r.Header.Get(api.HeaderLastEventID), body: string(body),
 	})
 	s := n.script[min(len(n.seen), len(n.script))-1]
 	n.mu.Unlock()
@@ -103,12 +107,23 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.cutBody {
 		reply = io.MultiReader(reply, brokenReader{})
 	}
+	if s.stays {
+		reply = io.MultiReader(reply, silentReader{r.Context().Done()})
+	}
 	return &http.Response{StatusCode: s.status, Header: header, Body: io.NopCloser(reply), Request: r}, nil
 }
 
 type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// silentReader has nothing until its request is given up.
+type silentReader struct{ over <-chan struct{} }
+
+func (s silentReader) Read([]byte) (int, error) {
+	<-s.over
+	return 0, context.Canceled
+}
 
 // requests returns what the network saw so far.
 func (n *network) requests() []request {
