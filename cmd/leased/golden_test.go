@@ -61,7 +61,7 @@ func command(ctx context.Context, environ []string, args ...string) result {
 // TestHelp holds every help text: it is where most people learn the command.
 func TestHelp(t *testing.T) {
 	for _, name := range []string{
-		"", "serve", "contract", "acquire", "renew", "release", "get", "list", "history", "check", "revoke", "run", "version",
+		"", "serve", "contract", "acquire", "renew", "release", "get", "list", "history", "watch", "check", "revoke", "run", "version",
 		"cluster", "cluster status", "cluster add", "cluster remove", "cluster transfer", "cluster backup", "cluster restore",
 	} {
 		t.Run(strings.TrimSpace("leased "+name), func(t *testing.T) {
@@ -126,6 +126,10 @@ func TestUsage(t *testing.T) {
 		{"list --limit 0", "--limit must be at least 1, not 0"},
 		{"list --expires-before soon", `"soon" is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 30s`},
 		{"list --target x", `--target "x" is not type:id, such as domain:example.com`},
+		{"watch K --tenant acme", "name the key by KEY_ID or by flags, not by both"},
+		{"watch --limit 0", "--limit must be at least 1, not 0"},
+		{"watch --timeout 0s", "--timeout must be positive, not 0s"},
+		{"watch --after=", "--after is empty; leave it out, or give it a value"},
 		{"history", "name the key: KEY_ID, or --tenant, --target and --actor"},
 		{"history K --tenant acme", "name the key by KEY_ID or by flags, not by both"},
 		{"history K --limit -1", "--limit must be at least 1, not -1"},

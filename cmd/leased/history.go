@@ -37,14 +37,8 @@ long events are kept.`,
 			return err
 		}
 		defer cancel()
-		if named != nil {
-			// The server's rules make the id, not this program's: they could be
-			// of different releases, and a wrong id has an empty history.
-			resolved, err := c.Resolve(ctx, "", *named)
-			if err != nil {
-				return err
-			}
-			id = resolved.KeyID
+		if id, err = keyID(ctx, c, named, id); err != nil {
+			return err
 		}
 		all, err := allEvents(ctx, c, id, limit)
 		if err != nil {
@@ -56,6 +50,20 @@ long events are kept.`,
 		return printEvents(e, all.Events, all.NextCursor != "")
 	}
 	return cmd
+}
+
+// keyID returns the id of the key that orID found.
+func keyID(ctx context.Context, c *client.Client, named *api.Key, id string) (string, error) {
+	if named == nil {
+		return id, nil
+	}
+	// The server's rules make the id, not this program's: they could be of
+	// different releases, and under a wrong id nothing ever happens.
+	resolved, err := c.Resolve(ctx, "", *named)
+	if err != nil {
+		return "", err
+	}
+	return resolved.KeyID, nil
 }
 
 func allEvents(ctx context.Context, c *client.Client, keyID string, limit int) (*api.HistoryReply, error) {

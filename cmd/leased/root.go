@@ -103,7 +103,7 @@ Exit codes of every command:
 		}
 	}
 	add(groupServer, newServe(e), newCluster(e), newContract(e))
-	add(groupLeases, newAcquire(e), newRenew(e), newRelease(e), newGet(e), newList(e), newHistory(e), newCheck(e), newRevoke(e), newRun(e))
+	add(groupLeases, newAcquire(e), newRenew(e), newRelease(e), newGet(e), newList(e), newHistory(e), newWatch(e), newCheck(e), newRevoke(e), newRun(e))
 	root.AddCommand(newVersion(e), newSupervise(e))
 	return root
 }
