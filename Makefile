@@ -56,8 +56,8 @@ bench: ## Measure speed and memory, and print the ratios that must hold.
 	go test -tags bench -count=1 -v -timeout 30m ./test/bench
 
 .PHONY: chaos
-chaos: ## Kill, pause and restart nodes of a cluster for longer than make test does.
-	LEASED_CHAOS=1 go test -count=1 -v -timeout 60m ./test/cluster
+chaos: ## Kill, pause and cut off servers and holders for longer than make test does.
+	LEASED_CHAOS=1 go test -count=1 -v -timeout 60m ./test/cluster ./test/holding
 	# The contract suite through the nodes of a cluster in one process. Behind a tag:
 	# three minutes, and under the race detector two cores are too slow for raft.
 	go test -tags chaos -count=1 -timeout 30m -run TestContract_cluster ./backends/raftkv
