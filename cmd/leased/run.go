@@ -25,7 +25,7 @@ func newRun(e *env) *cobra.Command {
 		Short: "Hold a lease while a command runs",
 		Long:  runLong,
 		Example: `  leased run --tenant acme --target domain:example.com --actor crawler -- ./crawl example.com
-  leased run --tenant acme --target name:nightly --actor backup --wait 10m -- sh -c 'pg_dump … | upload --token "$LEASED_TOKEN"'
+  leased run --tenant acme --target name:nightly --actor backup --wait 5m -- sh -c 'pg_dump … | upload --token "$LEASED_TOKEN"'
   leased run --tenant acme --target name:nightly --actor backup --json -- ./backup 2> events.jsonl`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -74,9 +74,9 @@ func (n *narrator) tell(routine bool, e *runEvent, format string, args ...any) {
 func (n *narrator) waiting() {
 	wait := ""
 	if n.flags.request.Wait > 0 {
-		wait = ", up to " + n.flags.request.Wait.String()
+		wait = ", up to " + milliseconds(n.flags.request.Wait.Milliseconds())
 	}
-	n.tell(true, &runEvent{Event: "waiting"}, "waiting for %s%s", keyText(n.flags.request.Key), wait)
+	n.tell(true, &runEvent{Event: "waiting"}, "waiting for the key%s", wait)
 }
 
 func (n *narrator) acquired(s *client.Session) {
