@@ -9,10 +9,12 @@ import (
 	"go/importer"
 	"go/types"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -24,46 +26,56 @@ type typed struct {
 	info    *types.Info
 }
 
-// typeCheck checks every package of the module at root, test files included,
-// against the compiled form of what it imports; go list compiles it where
-// needed. The files are those of tr, so that positions and what a package
-// consists of are the same in all checks.
+// typeCheck checks every package of the module at root, test files included. The
+// files are those of tr, so that positions and what a package consists of are the
+// same in all checks.
+//
+// The module's own packages are checked from source, each against the others as
+// they were checked: to have them compiled first costs three times as much, since
+// nobody else needs most of them in that form. What others wrote go list compiles
+// where needed, and it is read once.
 func typeCheck(ctx context.Context, root string, tr *tree) ([]*typed, error) {
-	all, err := goList(ctx, root, "-deps", "-export", "-test",
-		"-json=ImportPath,ForTest,Export,GoFiles,Dir,ImportMap,Standard,Error", "./...")
+	all, err := goList(ctx, root, "-deps", "-test",
+		"-json=ImportPath,ForTest,GoFiles,Dir,Imports,ImportMap,Standard,Error", "./...")
 	if err != nil {
 		return nil, err
 	}
-	compiled := make(map[string]string)
+	var own []listed
 	hasTests := make(map[string]bool)
 	for _, p := range all {
-		compiled[p.ImportPath] = p.Export
-		if plain, _, ok := strings.Cut(p.ImportPath, " ["); ok && plain == p.ForTest {
+		plain, _, variant := strings.Cut(p.ImportPath, " [")
+		if p.Standard || !within(plain, modulePath) || strings.HasSuffix(plain, ".test") {
+			continue // the test's main package is generated
+		}
+		own = append(own, p)
+		if variant && plain == p.ForTest {
 			hasTests[plain] = true
 		}
 	}
-	sources := make(map[string]*ast.File)
+	c := &checker{root: root, tr: tr, sources: make(map[string]*ast.File), own: make(map[string]*types.Package)}
 	for _, p := range tr.packages {
 		for _, s := range p.sources {
-			sources[s.path] = s.syntax
+			c.sources[s.path] = s.syntax
 		}
+	}
+	if err := c.readOthers(ctx, own); err != nil {
+		return nil, err
 	}
 	var pkgs []*typed
 	var broken []error
-	for _, p := range all {
+	for _, p := range own { // what a package imports is listed before it
 		plain, _, variant := strings.Cut(p.ImportPath, " [")
-		switch {
-		case p.Standard || !within(plain, modulePath) || strings.HasSuffix(plain, ".test"):
-			continue // the test's main package is generated
-		case !variant && hasTests[plain]:
-			continue // comes again, with its test files
-		case variant && plain != p.ForTest && plain != p.ForTest+"_test":
-			continue // recompiled for the test of another package
-		case p.Error != nil:
+		if p.Error != nil {
 			broken = append(broken, fmt.Errorf("%s: %s", p.ImportPath, p.Error.Err))
 			continue
 		}
-		checked, err := check(root, tr, p, plain, sources, compiled)
+		// One that comes again with its test files, or was listed once more for the
+		// test of another package, is only for others to import.
+		again := !variant && hasTests[plain] || variant && plain != p.ForTest && plain != p.ForTest+"_test"
+		checked, err := c.check(p, plain, again)
+		if again {
+			continue
+		}
 		if err != nil {
 			broken = append(broken, err)
 		}
@@ -72,8 +84,67 @@ func typeCheck(ctx context.Context, root string, tr *tree) ([]*typed, error) {
 	return pkgs, errors.Join(broken...)
 }
 
-// check type-checks one package.
-func check(root string, tr *tree, p listed, plain string, sources map[string]*ast.File, compiled map[string]string) (*typed, error) {
+// checker type-checks the packages of a module one after the other.
+type checker struct {
+	root    string
+	tr      *tree
+	sources map[string]*ast.File
+	own     map[string]*types.Package // what was checked, by ImportPath
+	others  types.Importer
+}
+
+// readOthers finds the compiled form of what the packages import of others.
+func (c *checker) readOthers(ctx context.Context, own []listed) error {
+	isOwn, wanted := make(map[string]bool), make(map[string]bool)
+	for _, p := range own {
+		isOwn[p.ImportPath] = true
+	}
+	for _, p := range own {
+		for _, imported := range p.Imports {
+			if !isOwn[imported] && imported != "unsafe" && imported != "C" {
+				wanted[imported] = true
+			}
+		}
+	}
+	compiled := make(map[string]string)
+	if len(wanted) > 0 { // with no names go list takes the package of the folder
+		others, err := goList(ctx, c.root, append([]string{"-export", "-json=ImportPath,Export"}, slices.Sorted(maps.Keys(wanted))...)...)
+		if err != nil {
+			return err
+		}
+		for _, p := range others {
+			compiled[p.ImportPath] = p.Export
+		}
+	}
+	c.others = importer.ForCompiler(c.tr.fset, "gc", func(imported string) (io.ReadCloser, error) {
+		name := compiled[imported]
+		if name == "" {
+			return nil, fmt.Errorf("%s was not compiled", imported)
+		}
+		return os.Open(name)
+	})
+	return nil
+}
+
+// importFor resolves an import as one package means it.
+type importFor struct {
+	*checker
+	importMap map[string]string
+}
+
+// Import implements types.Importer.
+func (i importFor) Import(imported string) (*types.Package, error) {
+	if meant, ok := i.importMap[imported]; ok {
+		imported = meant
+	}
+	if p := i.own[imported]; p != nil {
+		return p, nil
+	}
+	return i.others.Import(imported)
+}
+
+// check type-checks one package. outside leaves out what importers do not see.
+func (c *checker) check(p listed, plain string, outside bool) (*typed, error) {
 	out := &typed{sources: make(map[string]bool), info: &types.Info{
 		Defs:       make(map[*ast.Ident]types.Object),
 		Selections: make(map[*ast.SelectorExpr]*types.Selection),
@@ -82,12 +153,12 @@ func check(root string, tr *tree, p listed, plain string, sources map[string]*as
 	}}
 	var broken []error
 	for _, name := range p.GoFiles {
-		rel, err := filepath.Rel(root, filepath.Join(p.Dir, name))
+		rel, err := filepath.Rel(c.root, filepath.Join(p.Dir, name))
 		if err != nil {
 			return out, err
 		}
 		rel = filepath.ToSlash(rel)
-		syntax, ok := sources[rel]
+		syntax, ok := c.sources[rel]
 		if !ok {
 			return out, fmt.Errorf("%s: %s is listed by the go command and was not read", p.ImportPath, rel)
 		}
@@ -95,21 +166,14 @@ func check(root string, tr *tree, p listed, plain string, sources map[string]*as
 		out.files = append(out.files, syntax)
 	}
 	config := types.Config{
-		Importer: importer.ForCompiler(tr.fset, "gc", func(imported string) (io.ReadCloser, error) {
-			if meant, ok := p.ImportMap[imported]; ok {
-				imported = meant
-			}
-			name := compiled[imported]
-			if name == "" {
-				return nil, fmt.Errorf("%s was not compiled", imported)
-			}
-			return os.Open(name)
-		}),
-		Sizes: types.SizesFor("gc", runtime.GOARCH),
-		Error: func(err error) { broken = append(broken, err) },
+		Importer:         importFor{c, p.ImportMap},
+		IgnoreFuncBodies: outside,
+		Sizes:            types.SizesFor("gc", runtime.GOARCH),
+		Error:            func(err error) { broken = append(broken, err) },
 	}
 	// The first error comes back too; Error has it already.
-	out.types, _ = config.Check(plain, tr.fset, out.files, out.info)
+	out.types, _ = config.Check(plain, c.tr.fset, out.files, out.info)
+	c.own[p.ImportPath] = out.types
 	return out, errors.Join(broken...)
 }
 
