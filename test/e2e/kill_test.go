@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,21 +158,19 @@ func check(t *testing.T, url string, kept []*promise, highest map[string]uint64)
 	for _, p := range kept {
 		highest[p.lease.KeyID] = max(highest[p.lease.KeyID], p.lease.Token)
 	}
-	for _, p := range kept {
+	each(kept, func(p *promise) {
 		if p.unsure {
 			p.settle(t, c)
 		}
 		p.check(t, c, highest[p.lease.KeyID])
-		if t.Failed() {
-			return
-		}
-	}
+	})
 	// Tokens never fall, whatever was lost with the answers.
-	for keyID, token := range highest {
+	each(slices.Collect(maps.Keys(highest)), func(keyID string) {
+		token := highest[keyID]
 		key, err := c.GetKey(t.Context(), "default", keyID)
 		if err != nil {
 			t.Errorf("key %s, granted before: %v", keyID, err)
-			continue
+			return
 		}
 		if key.Lease == nil && key.Last.Token < token {
 			t.Errorf("key %s shows token %d last; %d was granted", keyID, key.Last.Token, token)
@@ -178,7 +178,21 @@ func check(t *testing.T, url string, kept []*promise, highest map[string]uint64)
 		if key.Lease != nil && key.Lease.Token < token {
 			t.Errorf("key %s is held with token %d; %d was granted", keyID, key.Lease.Token, token)
 		}
+	})
+}
+
+// each calls f for all, a few at a time: each call waits for the server's disk.
+func each[T any](all []T, f func(T)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := next.Add(1); int(i) <= len(all); i = next.Add(1) {
+				f(all[i-1])
+			}
+		})
 	}
+	wg.Wait()
 }
 
 // settle repeats a release whose answer was lost: it must go through now, or
