@@ -8,6 +8,7 @@ import (
 // TestCluster_firstStart: three empty nodes form one cluster, in which each has
 // what was decided, also after all of them restart.
 func TestCluster_firstStart(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{})
 	c.Write("a", "b")
 	c.Agree("a", "b")
@@ -31,6 +32,7 @@ func TestCluster_firstStart(t *testing.T) {
 // TestCluster_firstStart_missing: nobody founds a cluster before every member is
 // there, and each says whom it waits for.
 func TestCluster_firstStart_missing(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{Nodes: 3})
 	c.Net.Isolate("n3")
 	for _, id := range c.IDs() { // whatever they did before the cut
@@ -55,6 +57,7 @@ func TestCluster_firstStart_missing(t *testing.T) {
 // TestCluster_wipedMinority: a member that lost its folder comes back as another
 // server, gets everything, votes and can lead.
 func TestCluster_wipedMinority(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{})
 	leader := c.Leader()
 	c.Write("a")
@@ -86,6 +89,7 @@ func TestCluster_wipedMinority(t *testing.T) {
 // TestCluster_wipedMajority: two empty nodes do not begin a new history over the
 // one that still has its data.
 func TestCluster_wipedMajority(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{})
 	c.Write("a")
 	c.Agree("a")

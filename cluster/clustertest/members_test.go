@@ -39,6 +39,7 @@ func (c *Cluster) expectMembers(want ...string) {
 // TestCluster_members: nodes are added and removed through any node; a removed one
 // has no part in anything and says so.
 func TestCluster_members(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{})
 	leader := c.Leader()
 	c.Write("a")
@@ -97,6 +98,7 @@ func TestCluster_members(t *testing.T) {
 // TestCluster_remove_majority: a removal after which nothing could be decided is
 // refused.
 func TestCluster_remove_majority(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{})
 	leader := c.Leader()
 	dead := c.Follower(leader)
@@ -116,6 +118,7 @@ func TestCluster_remove_majority(t *testing.T) {
 // TestCluster_foreign: a node of one cluster is not taken into another, and two
 // clusters that were told each other's addresses do not mix.
 func TestCluster_foreign(t *testing.T) {
+	t.Parallel()
 	ours, theirs := New(t, Options{Nodes: 1}), New(t, Options{Nodes: 1, Configure: func(cfg *cluster.Config) {
 		cfg.NodeID, cfg.Members = "x1", map[string]string{"x1": Address("x1")}
 	}})
@@ -133,6 +136,7 @@ func TestCluster_foreign(t *testing.T) {
 // TestCluster_moved: nodes whose addresses change are found again, whoever was
 // told: only the one that moved, or everybody's configuration at once.
 func TestCluster_moved(t *testing.T) {
+	t.Parallel()
 	moved := make(map[string]string)
 	c := New(t, Options{Configure: func(cfg *cluster.Config) {
 		if address := moved[cfg.NodeID]; address != "" {

@@ -18,6 +18,7 @@ import (
 // elect only the latter commits. The old one confirms nothing, and what it took
 // meanwhile is answered as lost.
 func TestCluster_partition(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{})
 	old := c.Leader()
 	c.Propose(old, "a")
@@ -58,6 +59,7 @@ func TestCluster_partition(t *testing.T) {
 // TestCluster_oldReplies: a leader whose questions reach nobody, but to which
 // replies still come, does not confirm itself with them.
 func TestCluster_oldReplies(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{})
 	old := c.Leader()
 	for _, other := range c.IDs() {
@@ -76,6 +78,7 @@ func TestCluster_oldReplies(t *testing.T) {
 // TestCluster_disturbed: through cuts, delays and broken connections each command
 // that was acknowledged is there at the end, once, and all nodes have the same.
 func TestCluster_disturbed(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{Configure: func(cfg *cluster.Config) { cfg.Snapshot.Entries = 20 }})
 	c.Leader()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -148,6 +151,7 @@ func TestCluster_disturbed(t *testing.T) {
 // TestCluster_transfer: leadership goes where it is sent, from any node. When the
 // target does not answer it stays, and commands go on at once.
 func TestCluster_transfer(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{})
 	leader := c.Leader()
 	target := c.Follower(leader)
@@ -248,6 +252,7 @@ func TestCluster_Close(t *testing.T) {
 // TestCluster_snapshot: with all of the log below snapshots, all nodes crash, one
 // is wiped, gets the snapshot, and leads.
 func TestCluster_snapshot(t *testing.T) {
+	t.Parallel()
 	c := New(t, Options{Configure: func(cfg *cluster.Config) { cfg.Snapshot.Entries = 20 }})
 	var want []string
 	for i := range 400 {

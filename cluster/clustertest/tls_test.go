@@ -88,6 +88,7 @@ func (a *authority) issue(file, name string) cluster.TLSFiles {
 // TestCluster_tls: nodes whose certificates name them work together, also after
 // all certificates were replaced under them.
 func TestCluster_tls(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	c := New(t, Options{Configure: func(cfg *cluster.Config) { cfg.TLS = a.issue(cfg.NodeID, cfg.NodeID) }})
 	c.Write("a")
@@ -105,6 +106,7 @@ func TestCluster_tls(t *testing.T) {
 // TestCluster_tls_refused: a certificate of another authority, one for another
 // node, and none at all let nobody in.
 func TestCluster_tls_refused(t *testing.T) {
+	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
 	tests := map[string]struct {
 		files func() cluster.TLSFiles
