@@ -17,16 +17,18 @@ const someRules = "token-rises,renew-compares-all,wait-fifo,wait-killed-skipped,
 // TestContract_valkey holds a server to some rules, as a user who may write below
 // one prefix only, and wants nothing left and no password shown.
 func TestContract_valkey(t *testing.T) {
-	t.Chdir(t.TempDir())
+	t.Parallel()
 	v := proc.StartValkey(t, "appendonly", "yes")
 	const secret = "hush-hush"
-	if err := os.WriteFile("pw", []byte(secret+"\n"), 0o600); err != nil {
+	dir := t.TempDir()
+	password, report := filepath.Join(dir, "pw"), filepath.Join(dir, "r.xml")
+	if err := os.WriteFile(password, []byte(secret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	v.Do(t, "ACL", "SETUSER", "leased", "on", ">"+secret, "~team*", "&*", "+@all")
 	v.Do(t, "SET", "foreign", "1")
 	url := "valkey://" + v.Addr + "?username=leased&prefix=team"
-	got := command(t.Context(), nil, "contract", "--backend", url, "--password-file", "pw", "--rules", someRules)
+	got := command(t.Context(), nil, "contract", "--backend", url, "--password-file", password, "--rules", someRules)
 	if got.code != 0 || got.stderr != "" {
 		t.Fatalf("got %v, want exit 0", got)
 	}
@@ -38,11 +40,11 @@ func TestContract_valkey(t *testing.T) {
 	}
 
 	v.Do(t, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
-	refused := command(t.Context(), nil, "contract", "--backend", url, "--password-file", "pw", "--junit", "r.xml")
+	refused := command(t.Context(), nil, "contract", "--backend", url, "--password-file", password, "--junit", report)
 	if refused.code != exitUnavailable || !strings.Contains(refused.stderr, "volatile-lru") || !strings.Contains(refused.stderr, "noeviction") {
 		t.Errorf("got %v, want exit 5, the policy and the one that it must be", refused)
 	}
-	text, err := os.ReadFile("r.xml")
+	text, err := os.ReadFile(report)
 	if err != nil || !strings.Contains(string(text), "volatile-lru") || strings.Contains(string(text), "failures=\"1") {
 		t.Errorf("the XML does not say why nothing was run: %v, %.300s", err, text)
 	}
@@ -55,12 +57,13 @@ func TestContract_valkey(t *testing.T) {
 	}
 
 	v.Kill()
-	if got := command(t.Context(), nil, "contract", "--backend", url, "--password-file", "pw"); got.code != exitUnavailable {
+	if got := command(t.Context(), nil, "contract", "--backend", url, "--password-file", password); got.code != exitUnavailable {
 		t.Errorf("got %v without a server, want exit 5", got)
 	}
 }
 
 func TestContract_etcd(t *testing.T) {
+	t.Parallel()
 	e := proc.StartEtcd(t, proc.EtcdOptions{})
 	url := "etcd://" + strings.TrimPrefix(e.Endpoints()[0], "http://")
 	got := command(t.Context(), nil, "contract", "--backend", url, "--rules", someRules)
@@ -75,6 +78,7 @@ func TestContract_etcd(t *testing.T) {
 // TestContract_tls: a server that speaks TLS is reached, when its authority is
 // trusted and only then.
 func TestContract_tls(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeCertificate(t, dir)
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

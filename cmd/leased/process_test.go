@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"leased/test/proc"
 )
 
 // asLeased makes this test binary be the leased command: a process of its own,
@@ -26,6 +28,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	proc.AtOnce(3)
 	os.Exit(m.Run())
 }
 
