@@ -23,7 +23,9 @@
 //	}
 //
 // Each rule gets a harness of its own from that function and a namespace that
-// nobody else uses, and all run in parallel. Rules that do not restart the
+// nobody else uses, and all run in parallel, those of several deployments in one
+// package too; but the rules that users were promised a time in ([Rule].Timed) run
+// alone. Rules that do not restart the
 // backing store ([Rule].Reopens) may share one server if starting one is slow:
 // hand out harnesses on the same server for them. A harness whose clock is set
 // by Advance is never shared, because one rule's hour would pass for all.

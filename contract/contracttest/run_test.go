@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,6 +120,38 @@ func TestRunRule_CleansUp(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("temporary folder: got %v, want it removed", err)
+	}
+}
+
+// TestRun_timed: the timed rules of all deployments are over before another rule
+// begins, and are none of them at once.
+func TestRun_timed(t *testing.T) {
+	var running, over, others atomic.Int64
+	deployments := []string{"one", "another"}
+	rules := []Rule{
+		{ID: "other", Func: func(e *Env) {
+			others.Add(1)
+			if n := over.Load(); int(n) != len(deployments) {
+				e.Errorf("begins after %d timed rules, want %d", n, len(deployments))
+			}
+		}},
+		{ID: "timed", Timed: true, Func: func(e *Env) {
+			if n := running.Add(1); n != 1 {
+				e.Errorf("%d timed rules run at once", n)
+			}
+			running.Add(-1)
+			over.Add(1)
+		}},
+	}
+	t.Run("deployments", func(t *testing.T) {
+		for _, name := range deployments {
+			t.Run(name, func(t *testing.T) {
+				run(t, rules, func(*testing.T) *Harness { return bare(&closer{}) })
+			})
+		}
+	})
+	if n := others.Load(); int(n) != len(deployments) {
+		t.Errorf("%d other rules were run, want %d", n, len(deployments))
 	}
 }
 
