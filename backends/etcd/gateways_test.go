@@ -179,6 +179,7 @@ func TestStore_manyWaiters(t *testing.T) {
 // TestStore_ghostPlace has a waiter leave while etcd hangs with the request for
 // its place: once etcd is back nobody is in the way.
 func TestStore_ghostPlace(t *testing.T) {
+	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
 	g1, g2 := crashOn(t, server), crashOn(t, server)
 	lease := grantOn(t, g2, "key")
@@ -204,6 +205,7 @@ func TestStore_ghostPlace(t *testing.T) {
 // TestStore_strangePlace puts a place of the gateway's session into the queue that
 // no call of it waits for, as a request that etcd applies late does.
 func TestStore_strangePlace(t *testing.T) {
+	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
 	g := crashOn(t, server)
 	lease := grantOn(t, g, "key")
@@ -231,6 +233,7 @@ func TestStore_strangePlace(t *testing.T) {
 // TestStore_room gives the room of the first in the queue that is away to a
 // newcomer, whoever left first.
 func TestStore_room(t *testing.T) {
+	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
 	g := crashOn(t, server)
 	lease := grantOn(t, g, "key")

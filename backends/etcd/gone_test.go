@@ -170,6 +170,7 @@ func TestStore_noSpaceOnTheWay(t *testing.T) {
 // TestStore_noSpaceStaleHint ends a lease that another gateway renewed, and
 // shows one that expired, while etcd takes no more than deletions.
 func TestStore_noSpaceStaleHint(t *testing.T) {
+	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
 	g1, g2 := crashOn(t, server), crashOn(t, server)
 	lease := grantOn(t, g1, "key")

@@ -17,6 +17,7 @@ import (
 // holder of a lease that the backup has goes on, who was granted one since is
 // refused, and every later token is higher than any before.
 func TestStore_olderBackup(t *testing.T) {
+	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{})
 	s := openOn(t, etcd.Config{Endpoints: server.Endpoints()})
 	kept := grantOn(t, s, "kept")
@@ -60,6 +61,7 @@ func TestStore_olderBackup(t *testing.T) {
 // TestStore_Watch_compacted compacts etcd beyond what a stream has read, and
 // beyond where a stream begins: both are told of the gap, once, and go on.
 func TestStore_Watch_compacted(t *testing.T) {
+	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{})
 	direct := openOn(t, etcd.Config{Endpoints: server.Endpoints()})
 	behind, proxy := throughProxy(t, server)

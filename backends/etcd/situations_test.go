@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,20 +204,24 @@ func TestStore_situations(t *testing.T) {
 			}
 			try := func(calls map[string]func(context.Context) error, want contract.Code) {
 				t.Helper()
+				const limit = 1500 * time.Millisecond
+				var made sync.WaitGroup
 				for op, call := range calls {
-					const limit = 1500 * time.Millisecond
-					ctx, cancel := context.WithTimeout(t.Context(), limit)
-					began := time.Now()
-					err := call(ctx)
-					took := time.Since(began)
-					cancel()
-					if got := contract.CodeOf(err); got != want {
-						t.Errorf("%s: got %v (%v), want %v", op, got, err, want)
-					}
-					if took > limit+contract.AnswerSlack {
-						t.Errorf("%s answered after %v, later than %v after its deadline of %v", op, took, contract.AnswerSlack, limit)
-					}
+					made.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), limit)
+						defer cancel()
+						began := time.Now()
+						err := call(ctx)
+						took := time.Since(began)
+						if got := contract.CodeOf(err); got != want {
+							t.Errorf("%s: got %v (%v), want %v", op, got, err, want)
+						}
+						if took > limit+contract.AnswerSlack {
+							t.Errorf("%s answered after %v, later than %v after its deadline of %v", op, took, contract.AnswerSlack, limit)
+						}
+					})
 				}
+				made.Wait()
 			}
 			try(writes, sit.write)
 			try(reads, sit.read)
@@ -307,6 +312,7 @@ func TestStore_emptied(t *testing.T) {
 // TestStore_authentication goes on when etcd's tokens end, and answers
 // unavailable where the user may not write.
 func TestStore_authentication(t *testing.T) {
+	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{Args: []string{"--auth-token-ttl=1"}})
 	c := etcdClient(t, server)
 	ctx := t.Context()
