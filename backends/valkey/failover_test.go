@@ -114,6 +114,24 @@ func TestFailOver_stream(t *testing.T) {
 	}
 }
 
+// TestFailOver_floorSeenByOne: after the server lost everything, another gateway,
+// which never saw a token above the clock, is the first to grant.
+func TestFailOver_floorSeenByOne(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	above := contract.Token(time.Now().Add(24 * time.Hour).UnixMicro())
+	if err := b.store.RaiseFloor(b.within(proc.Patience), &contract.RaiseFloorRequest{Namespace: "bench", Above: above}); err != nil {
+		t.Fatal(err)
+	}
+	held := b.grant("key")
+	other := on(t, b.server, valkey.Config{Addresses: []string{b.server.Addr}})
+	b.server.Do(t, "FLUSHALL")
+	other.grant("another key")
+	if next := b.grant("key"); next.Token <= held.Token {
+		t.Errorf("token %d after FLUSHALL, %d before", next.Token, held.Token)
+	}
+}
+
 // TestFailOver_floor wants tokens above a floor that is higher than any clock to
 // rise though the server forgot it, by FLUSHALL and by a restart with nothing.
 func TestFailOver_floor(t *testing.T) {

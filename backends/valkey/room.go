@@ -217,7 +217,7 @@ func (r *room) tick(ctx context.Context) bool {
 	}
 	r.mu.Unlock()
 	a, err := r.store.exec(ctx, r, r.store.scripts.tick, r.store.gateway, num(heartbeatLife.Milliseconds()),
-		num(turnPatience.Milliseconds()), waiting)
+		num(turnPatience.Milliseconds()), waiting, num(r.top.Load()))
 	if err != nil || a.code != "tick" {
 		return false // the link tells why
 	}

@@ -35,6 +35,11 @@ local function meta()
       floor, seen = math.max(floor, seen + 2000000), now
       savemeta()
     end
+    -- The store has gone back, and somebody who saw less was here since.
+    if above > math.max(floor, now) then
+      floor, epoch = above, math.max(epoch + 1, math.floor(now / 1000))
+      savemeta()
+    end
   else
     floor, epoch, seen = above, math.floor(now / 1000), now
     savemeta()

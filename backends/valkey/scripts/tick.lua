@@ -2,6 +2,7 @@
 -- when it was given up), takes the callers of dead gateways away, ends leases
 -- whose time is over, tells again of grants that nobody took, and forgets.
 local gw, beat, patience, waiting = ARGV[1], ARGV[2] * 1000, ARGV[3] * 1000, ARGV[4] == '1'
+above = ARGV[5] + 0
 local lost = call('DEL', B .. 'o:' .. gw)
 if waiting then
   if not call('ZSCORE', B .. 'g', gw) then lost = 1 end
