@@ -107,21 +107,22 @@ func TestCluster_tls(t *testing.T) {
 // node, and none at all let nobody in.
 func TestCluster_tls_refused(t *testing.T) {
 	t.Parallel()
-	ours, theirs := newAuthority(t), newAuthority(t)
 	tests := map[string]struct {
-		files func() cluster.TLSFiles
+		files func(ours, theirs *authority) cluster.TLSFiles
 		why   string // as n1 sees it
 	}{
-		"another authority": {func() cluster.TLSFiles { return theirs.issue("n2", "n2") }, "certificate"},
-		"another node":      {func() cluster.TLSFiles { return ours.issue("n2", "n3") }, "certificate"},
-		"plain TCP":         {func() cluster.TLSFiles { return cluster.TLSFiles{} }, "tls"},
+		"another authority": {func(_, theirs *authority) cluster.TLSFiles { return theirs.issue("n2", "n2") }, "certificate"},
+		"another node":      {func(ours, _ *authority) cluster.TLSFiles { return ours.issue("n2", "n3") }, "certificate"},
+		"plain TCP":         {func(_, _ *authority) cluster.TLSFiles { return cluster.TLSFiles{} }, "tls"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ours, theirs := newAuthority(t), newAuthority(t)
 			c := New(t, Options{Nodes: 2, Configure: func(cfg *cluster.Config) {
 				cfg.TLS = ours.issue("n1", "n1")
 				if cfg.NodeID == "n2" {
-					cfg.TLS = test.files()
+					cfg.TLS = test.files(ours, theirs)
 				}
 			}})
 			c.Eventually("n1 says why it waits", func() bool {
