@@ -30,7 +30,9 @@
 // A renewal is sent when a third of the life is over, takes at most another third
 // and at least two attempts, and is repeated until the trust ends: one that fails
 // ends nothing. Only expired, released, revoked, stale_token, not_owner and
-// not_found about the lease itself end the work at once. All leases of a namespace
+// not_found about the lease itself end the work at once. The server tells of that
+// in its stream of events too, which a session follows where it may, and needs
+// not. All leases of a namespace
 // and instance are renewed together, a thousand with one request.
 //
 // A margin cannot help work that ignores its context, or a process that does not

@@ -21,7 +21,8 @@ const (
 )
 
 // group renews the sessions of one namespace and instance, as many with one call
-// as a call takes. It has a goroutine from its first session to its last.
+// as a call takes, and follows their events. It has goroutines from its first
+// session to its last.
 type group struct {
 	client *Client
 	id     groupID
@@ -29,7 +30,7 @@ type group struct {
 	done   chan struct{} // closed when the goroutine and its calls have ended
 	wake   chan struct{}
 
-	sessions map[*Session]struct{} // guarded by keeper.mu
+	sessions map[string][]*Session // by lease; guarded by keeper.mu
 
 	mu     sync.Mutex
 	wakeAt time.Time // when the goroutine looks next
@@ -38,7 +39,7 @@ type group struct {
 func newGroup(c *Client, id groupID) *group {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &group{
-		client: c, id: id, stop: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1), sessions: make(map[*Session]struct{}),
+		client: c, id: id, stop: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1), sessions: make(map[string][]*Session),
 	}
 	go func() {
 		defer close(g.done)
@@ -77,6 +78,7 @@ func (g *group) setWakeAt(at time.Time) {
 func (g *group) run(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
+	calls.Go(func() { g.follow(ctx) })
 	timer := time.NewTimer(suspendPoll)
 	defer timer.Stop()
 	for ctx.Err() == nil {

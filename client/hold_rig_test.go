@@ -46,6 +46,7 @@ type rig struct {
 	faults func(n int, r *http.Request) fault // n counts requests from 1
 	n      int
 	seen   map[string]int // requests by the last part of their path
+	tells  bool           // of events; otherwise nobody may watch
 	bodies []string       // of bulk renewals
 }
 
@@ -120,6 +121,9 @@ func (r *rig) requests(name string) int {
 }
 
 func (r *rig) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(req.URL.Path, "/events") {
+		return r.events(req)
+	}
 	var body []byte
 	if req.Body != nil {
 		body, _ = io.ReadAll(req.Body)
@@ -179,6 +183,47 @@ func (r *rig) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return out.Result(), nil
 }
+
+// events is RoundTrip for a stream.
+func (r *rig) events(req *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	r.seen["events"]++
+	tells := r.tells
+	r.mu.Unlock()
+	if !tells {
+		return r.problem(req, api.CodeDenied), nil
+	}
+	in := req.Clone(req.Context())
+	in.RequestURI, in.RemoteAddr, in.Body = req.URL.RequestURI(), "127.0.0.1:1", http.NoBody
+	out := &streamWriter{header: http.Header{}, began: make(chan int, 1)}
+	var body *io.PipeReader
+	body, out.to = io.Pipe()
+	context.AfterFunc(req.Context(), func() { _ = body.CloseWithError(req.Context().Err()) })
+	go func() {
+		r.gateway.Handler().ServeHTTP(out, in)
+		_ = out.to.Close()
+	}()
+	select {
+	case status := <-out.began:
+		return &http.Response{StatusCode: status, Header: out.header, Body: body, Request: req}, nil
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+}
+
+// streamWriter is a ResponseWriter whose body is read while it is written.
+type streamWriter struct {
+	header http.Header
+	began  chan int
+	once   sync.Once
+	to     *io.PipeWriter
+}
+
+func (w *streamWriter) Header() http.Header               { return w.header }
+func (w *streamWriter) WriteHeader(status int)            { w.once.Do(func() { w.began <- status }) }
+func (w *streamWriter) Flush()                            { w.WriteHeader(http.StatusOK) }
+func (w *streamWriter) SetWriteDeadline(time.Time) error  { return nil }
+func (w *streamWriter) Write(p []byte) (n int, err error) { w.Flush(); return w.to.Write(p) }
 
 func (r *rig) problem(req *http.Request, code api.Code) *http.Response {
 	s := problem(code)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -67,7 +68,7 @@ func (k *keeper) add(s *Session) error {
 		k.groups[id] = g
 	}
 	s.group = g
-	g.sessions[s] = struct{}{}
+	g.sessions[s.request.leaseID] = append(g.sessions[s.request.leaseID], s)
 	g.wakeBefore(s)
 	return nil
 }
@@ -78,12 +79,15 @@ func (k *keeper) remove(s *Session) (stopped bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	g := s.group
-	if _, ok := g.sessions[s]; ok {
-		delete(g.sessions, s)
-		if len(g.sessions) == 0 {
-			delete(k.groups, g.id)
-			g.stop()
-		}
+	id := s.request.leaseID
+	before := len(g.sessions)
+	g.sessions[id] = slices.DeleteFunc(g.sessions[id], func(other *Session) bool { return other == s })
+	if len(g.sessions[id]) == 0 {
+		delete(g.sessions, id)
+	}
+	if len(g.sessions) == 0 && before > 0 {
+		delete(k.groups, g.id)
+		g.stop()
 	}
 	return len(g.sessions) == 0
 }
@@ -93,10 +97,18 @@ func (k *keeper) of(g *group) []*Session {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := make([]*Session, 0, len(g.sessions))
-	for s := range g.sessions {
-		all = append(all, s)
+	for _, same := range g.sessions {
+		all = append(all, same...)
 	}
 	return all
+}
+
+// holding returns the sessions of a group on one lease: several if it was resumed
+// more than once.
+func (k *keeper) holding(g *group, leaseID string) []*Session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(g.sessions[leaseID])
 }
 
 // shut refuses new sessions, ends the Holds that are pending, and returns the
@@ -107,8 +119,8 @@ func (k *keeper) shut() (sessions [][]*Session, idle <-chan struct{}) {
 	k.closed = true
 	for _, g := range k.groups {
 		var all []*Session
-		for s := range g.sessions {
-			all = append(all, s)
+		for _, same := range g.sessions {
+			all = append(all, same...)
 		}
 		sessions = append(sessions, all)
 	}
