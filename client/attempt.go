@@ -54,6 +54,11 @@ func (c *Client) attempt(ctx context.Context, sent *call, server string, waitLef
 	sent.sentAt = c.now()
 	resp, err := c.http.Do(req)
 	if err != nil {
+		if errors.Is(attemptCtx.Err(), context.DeadlineExceeded) {
+			// If the network has forgotten this connection it has forgotten those that
+			// are idle, and each of them would cost an attempt.
+			c.http.CloseIdleConnections()
+		}
 		return sent.lost(connected.Load(), withoutURL(err))
 	}
 	defer resp.Body.Close()

@@ -43,7 +43,9 @@ type Options struct {
 	// context ends.
 	RetryFor time.Duration
 	// HTTPClient makes the requests; nil makes one with a connection pool of its
-	// own. It must not have a Timeout, and its CheckRedirect is not used: the
+	// own, which speaks HTTP/1.1. One that speaks HTTP/2 must find dead connections
+	// sooner than leases end (http.HTTP2Config.SendPingTimeout), since all calls
+	// share one. It must not have a Timeout, and its CheckRedirect is not used: the
 	// gateway never redirects, and no token follows whoever does.
 	HTTPClient *http.Client
 }
@@ -123,8 +125,14 @@ func orDefault[T comparable](v, otherwise T) T {
 // newHTTPClient returns a client whose pool is large enough for a program that
 // renews many leases at once: the default of two idle connections a host makes
 // the others be dialled again for each call.
+//
+// It speaks HTTP/1.1: there an attempt whose time is over closes its connection,
+// and the next one dials. Over HTTP/2 all of them would share one that the network
+// has forgotten, until the leases were lost.
 func newHTTPClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library documents the type
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = 128
 	return &http.Client{Transport: t}

@@ -1,9 +1,15 @@
 package client
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 // SetNow makes a client read another clock.
 func SetNow(c *Client, now func() time.Time) { c.now = now }
 
 // Elapsed is elapsed.
 func Elapsed(from, to time.Time) time.Duration { return elapsed(from, to) }
+
+// TransportOf returns the transport that a client made for itself.
+func TransportOf(c *Client) *http.Transport { return c.http.Transport.(*http.Transport) }
