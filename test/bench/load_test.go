@@ -18,16 +18,28 @@ import (
 // client is one keep-alive connection.
 type client struct {
 	http *http.Client
-	url  string
-	n    int
-	id   int
+	urls []string
+	at   int // which of them it calls
+	// attempt is how long it waits for a server before it tries the next one; 0
+	// when it has only one and gives up.
+	attempt time.Duration
+	n       int
+	id      int
 }
 
 func newClient(url string, id int) *client {
 	return &client{
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 1, DisableCompression: true}},
-		url:  url, id: id,
+		urls: []string{url}, id: id,
 	}
+}
+
+// newPatientClient returns a client that knows all servers of a cluster, calls
+// one of them first and, whenever that fails it, the next one.
+func newPatientClient(urls []string, id int) *client {
+	c := newClient("", id)
+	c.urls, c.at, c.attempt = urls, id%len(urls), 250*time.Millisecond
+	return c
 }
 
 type granted struct {
@@ -37,14 +49,36 @@ type granted struct {
 	} `json:"lease"`
 }
 
+// post sends a request, with an id of its own, until it is answered as wanted or
+// there is nobody else to ask.
 func (c *client) post(ctx context.Context, path string, body []byte, want int) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
+	c.n++
+	id := fmt.Sprintf("bench-%d-%d", c.id, c.n)
+	for {
+		out, err := c.try(ctx, path, id, body, want)
+		if err == nil || c.attempt == 0 || ctx.Err() != nil {
+			return out, err
+		}
+		c.at = (c.at + 1) % len(c.urls)
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond): // not all of the processor for refused connections
+		}
+	}
+}
+
+func (c *client) try(ctx context.Context, path, id string, body []byte, want int) ([]byte, error) {
+	if c.attempt > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.attempt)
+		defer cancel()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.urls[c.at]+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	c.n++
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", fmt.Sprintf("bench-%d-%d", c.id, c.n))
+	req.Header.Set("Idempotency-Key", id)
 	res, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
@@ -82,9 +116,9 @@ func (c *client) release(ctx context.Context, g granted) error {
 // clients is how many clients there are in a comparison.
 const clients = 64
 
-// cycles acquires and releases with all clients for a time, each on its own key,
-// and returns requests per second.
-func cycles(t *testing.T, url string, d time.Duration, round int) float64 {
+// cycles acquires and releases with all clients for a time, each on its own key
+// and at the servers in turn, and returns requests per second.
+func cycles(t *testing.T, urls []string, d time.Duration, round int) float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -93,7 +127,7 @@ func cycles(t *testing.T, url string, d time.Duration, round int) float64 {
 	begin := time.Now()
 	for i := range clients {
 		wg.Go(func() {
-			c := newClient(url, i+1000*round)
+			c := newClient(urls[i%len(urls)], i+1000*round)
 			defer c.http.CloseIdleConnections()
 			key := fmt.Sprintf("client-%d", i)
 			for time.Since(begin) < d {

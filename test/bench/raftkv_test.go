@@ -30,11 +30,11 @@ func TestBench_Throughput(t *testing.T) {
 	leased := proc.StartLeased(t, proc.Build(t, "leased/cmd/leased"), t.TempDir())
 	var bares, leaseds, ratios []float64
 	// A short warm-up of both; then in turns, so that both meet the same machine.
-	cycles(t, bare.URL, time.Second, 100)
-	cycles(t, leased.URL, time.Second, 101)
+	cycles(t, []string{bare.URL}, time.Second, 100)
+	cycles(t, []string{leased.URL}, time.Second, 101)
 	for i := range rounds {
-		b := cycles(t, bare.URL, each, 2*i)
-		l := cycles(t, leased.URL, each, 2*i+1)
+		b := cycles(t, []string{bare.URL}, each, 2*i)
+		l := cycles(t, []string{leased.URL}, each, 2*i+1)
 		bares, leaseds, ratios = append(bares, b), append(leaseds, l), append(ratios, l/b)
 	}
 	fmt.Printf("throughput, %d clients: bare gin %.0f req/s, leased on one raft node %.0f req/s, ratio %.2f (promised ≥ %.2f; rounds %.2f)\n",

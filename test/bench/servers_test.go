@@ -3,13 +3,9 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -69,12 +65,12 @@ func TestBench_Valkey(t *testing.T) {
 	const rounds, each = 5, 4 * time.Second
 	bare := proc.StartPrinting(t, proc.Build(t, "leased/test/bench/bare"))
 	gateway := startOnValkey(t)
-	cycles(t, bare.URL, time.Second, 100)
-	cycles(t, gateway.URL, time.Second, 101)
+	cycles(t, []string{bare.URL}, time.Second, 100)
+	cycles(t, []string{gateway.URL}, time.Second, 101)
 	var bares, leaseds, ratios []float64
 	for i := range rounds {
-		b := cycles(t, bare.URL, each, 2*i)
-		l := cycles(t, gateway.URL, each, 2*i+1)
+		b := cycles(t, []string{bare.URL}, each, 2*i)
+		l := cycles(t, []string{gateway.URL}, each, 2*i+1)
 		bares, leaseds, ratios = append(bares, b), append(leaseds, l), append(ratios, l/b)
 	}
 	got := median(ratios)
@@ -88,12 +84,12 @@ func TestBench_Valkey(t *testing.T) {
 func TestBench_Etcd(t *testing.T) {
 	const rounds, each = 5, 4 * time.Second
 	gateway, server := startOnEtcd(t)
-	etcdCycles(t, server.Endpoints()[0], time.Second)
-	cycles(t, gateway.URL, time.Second, 101)
+	etcdCycles(t, server.Endpoints(), time.Second)
+	cycles(t, []string{gateway.URL}, time.Second, 101)
 	var locks, leaseds, ratios []float64
 	for i := range rounds {
-		e := etcdCycles(t, server.Endpoints()[0], each)
-		l := cycles(t, gateway.URL, each, i) / 2 // two requests a cycle
+		e := etcdCycles(t, server.Endpoints(), each)
+		l := cycles(t, []string{gateway.URL}, each, i) / 2 // two requests a cycle
 		locks, leaseds, ratios = append(locks, e), append(leaseds, l), append(ratios, l/e)
 	}
 	got := median(ratios)
@@ -102,87 +98,6 @@ func TestBench_Etcd(t *testing.T) {
 	if got < minEtcdRatio {
 		t.Errorf("ratio %.2f, want at least %.2f", got, minEtcdRatio)
 	}
-}
-
-// call posts to etcd's HTTP gateway, which takes bytes in base64.
-func (c *client) call(ctx context.Context, path string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: status %d: %s", path, res.StatusCode, text)
-	}
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, out)
-}
-
-// etcdLease returns a lease that a client keeps for all its locks: then a cycle
-// is etcd's two lock calls and nothing else, which is the most that can be asked
-// of it.
-func (c *client) etcdLease(ctx context.Context) (string, error) {
-	var granted struct {
-		ID string `json:"ID"` //nolint:tagliatelle // as etcd spells it
-	}
-	err := c.call(ctx, "/v3/lease/grant", map[string]any{"TTL": 600}, &granted)
-	return granted.ID, err
-}
-
-// etcdCycle locks and unlocks. The name is in base64, as etcd's gateway takes
-// bytes.
-func (c *client) etcdCycle(ctx context.Context, name, lease string) error {
-	var locked struct {
-		Key string `json:"key"`
-	}
-	if err := c.call(ctx, "/v3/lock/lock", map[string]any{"name": name, "lease": lease}, &locked); err != nil {
-		return err
-	}
-	return c.call(ctx, "/v3/lock/unlock", map[string]any{"key": locked.Key}, &struct{}{})
-}
-
-// etcdCycles locks and unlocks with all clients for a time, each its own name,
-// and returns cycles per second.
-func etcdCycles(t *testing.T, url string, d time.Duration) float64 {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var wg sync.WaitGroup
-	counts := make([]int, clients)
-	begin := time.Now()
-	for i := range clients {
-		wg.Go(func() {
-			c := newClient(url, i)
-			defer c.http.CloseIdleConnections()
-			lease, err := c.etcdLease(ctx)
-			name := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "client-%d", i))
-			for err == nil && time.Since(begin) < d {
-				if err = c.etcdCycle(ctx, name, lease); err == nil {
-					counts[i]++
-				}
-			}
-			if err != nil {
-				t.Errorf("client %d: %v", i, err)
-			}
-		})
-	}
-	wg.Wait()
-	total := 0
-	for _, n := range counts {
-		total += n
-	}
-	return float64(total) / time.Since(begin).Seconds()
 }
 
 const (
