@@ -84,6 +84,8 @@ type Engine struct {
 	eras     *eras // nil for a node alone
 	// departures end waits at the leader.
 	departures *departures
+	// carriers bring calls to the leader.
+	carriers *carriers
 
 	cancel context.CancelFunc
 	own    sync.WaitGroup // what runs until Close
@@ -122,7 +124,7 @@ func New(o Options) *Engine {
 	}
 	e.fsm.listen(e.hear, func() { e.waiters.fail(unavailableRestored()) })
 	if e.peers != nil {
-		e.wire, e.eras, e.departures = newWire(), newEras(), newDepartures(e)
+		e.wire, e.eras, e.departures, e.carriers = newWire(), newEras(), newDepartures(e), newCarriers(e)
 		e.own.Go(func() { e.eras.follow(ctx, e.peers.Leader) })
 	}
 	e.own.Go(func() { e.run(ctx) })

@@ -58,9 +58,10 @@ type operation[R, T any] struct {
 	// request returns what is to be asked now.
 	request func() *R
 	here    func(context.Context, *R) (T, error)
-	// reads tells that it changes nothing, waits that it may wait in a queue.
-	reads, waits bool
-	over         time.Time // when the wait is over
+	// reads tells that it changes nothing, waits that it may wait in a queue, large
+	// that its answer may be.
+	reads, waits, large bool
+	over                time.Time // when the wait is over
 }
 
 // begin starts a call and carries it out.
@@ -82,6 +83,12 @@ func read[R, T any](f *Forwarder, verb string, r *R, here func(context.Context, 
 
 func write[R, T any](f *Forwarder, verb string, r *R, here func(context.Context, *R) (T, error)) operation[R, T] {
 	return operation[R, T]{f: f, verb: verb, request: func() *R { return r }, here: here}
+}
+
+// largely is o with an answer that may be large.
+func largely[R, T any](o operation[R, T]) operation[R, T] {
+	o.large = true
+	return o
 }
 
 // run tries until there is an answer, or certainty that there will be none.
@@ -167,7 +174,7 @@ func (f *Forwarder) Renew(ctx context.Context, r *contract.RenewRequest) (contra
 
 // RenewBulk implements contract.Store.
 func (f *Forwarder) RenewBulk(ctx context.Context, r *contract.RenewBulkRequest) (contract.RenewBulkResult, error) {
-	b, err := begin(ctx, r.Validate, write(f, "renew-bulk", r, f.local.renewBulk))
+	b, err := begin(ctx, r.Validate, largely(write(f, "renew-bulk", r, f.local.renewBulk)))
 	if err != nil {
 		return contract.RenewBulkResult{}, err
 	}
@@ -201,12 +208,12 @@ func (f *Forwarder) GetKey(ctx context.Context, r *contract.GetKeyRequest) (cont
 
 // List implements contract.Store.
 func (f *Forwarder) List(ctx context.Context, r *contract.ListRequest) (contract.ListResult, error) {
-	return begin(ctx, r.Validate, read(f, "list", r, f.local.List))
+	return begin(ctx, r.Validate, largely(read(f, "list", r, f.local.List)))
 }
 
 // History implements contract.Store.
 func (f *Forwarder) History(ctx context.Context, r *contract.HistoryRequest) (contract.HistoryResult, error) {
-	return begin(ctx, r.Validate, read(f, "history", r, f.local.History))
+	return begin(ctx, r.Validate, largely(read(f, "history", r, f.local.History)))
 }
 
 // RaiseFloor implements contract.Store.

@@ -34,20 +34,11 @@ func (e constError) Error() string { return string(e) }
 func (o *operation[R, T]) ask(ctx context.Context, era *era) (T, error) {
 	var none T
 	e := o.f.engine
-	body := new(bytes.Buffer)
-	if err := e.wire.enc.MarshalToBuffer(o.request(), body); err != nil {
+	body, err := e.wire.encode(o.request())
+	if err != nil {
 		return none, contract.Errorf(contract.CodeInternal, err, "the call cannot be encoded")
 	}
-	h := http.Header{timeLeftHeader: {timeLeft(ctx)}, "Content-Type": {callMediaType}}
-	id := ""
-	if o.waits {
-		id = rand.Text()
-		h.Set(callIDHeader, id)
-	}
-	patient, done := o.patience(ctx, era, id)
-	defer done()
-
-	status, answer, err := e.send(patient, era.leader, o.verb, h, body.Bytes())
+	status, answer, err := o.send(ctx, era, body)
 	switch {
 	case isNotSent(err):
 		return none, unavailable(err, "the node that leads cannot be reached")
@@ -69,9 +60,66 @@ func (o *operation[R, T]) ask(ctx context.Context, era *era) (T, error) {
 	return a.Answer, o.verdict(&a)
 }
 
+// send sends a call: one that waits, or of which the answer may be large, alone,
+// so that it holds up nobody.
+func (o *operation[R, T]) send(ctx context.Context, era *era, body []byte) (status int, answer []byte, err error) {
+	e := o.f.engine
+	if !o.waits && !o.large {
+		return o.carried(ctx, era, body)
+	}
+	h := http.Header{timeLeftHeader: {timeLeft(ctx)}, "Content-Type": {callMediaType}}
+	id := ""
+	if o.waits {
+		id = rand.Text()
+		h.Set(callIDHeader, id)
+	}
+	patient, done := o.patience(ctx, era, id)
+	defer done()
+	return e.send(patient, era.leader, o.verb, h, body)
+}
+
+// carried sends a call with others. Its answer is waited for as long as patience
+// has it, without what a context of its own would cost.
+func (o *operation[R, T]) carried(ctx context.Context, era *era, body []byte) (status int, answer []byte, err error) {
+	deadline, _ := ctx.Deadline() // begin has set one
+	p := &parcel{verb: o.verb, deadline: deadline, body: body}
+	c := o.f.engine.carriers
+	if !c.put(era.leader, p) {
+		return 0, nil, &unsentError{errCallerGone}
+	}
+	over := ctx.Done()
+	var late <-chan time.Time
+	var cause error
+	for cause == nil {
+		select {
+		case a := <-p.answers:
+			return a.status, a.body, a.err
+		case <-era.gone.Done():
+			cause = errLeaderGone
+		case <-o.f.cut.Done():
+			cause = errCallerGone
+		case <-late:
+			cause = errLate
+		case <-over:
+			if isGone(ctx) {
+				cause = errCallerGone
+				break
+			}
+			over = nil
+			late = time.After(time.Until(deadline) + lateGrace)
+		}
+	}
+	a := c.giveUp(era.leader, p, cause)
+	return a.status, a.body, a.err
+}
+
 func timeLeft(ctx context.Context) string {
 	deadline, _ := ctx.Deadline() // begin has set one
-	return strconv.FormatInt(min(max(0, time.Until(deadline)), contract.MaxDuration).Microseconds(), 10)
+	return strconv.FormatInt(microsLeft(deadline), 10)
+}
+
+func microsLeft(deadline time.Time) int64 {
+	return min(max(0, time.Until(deadline)), contract.MaxDuration).Microseconds()
 }
 
 // verdict reads the error of an answer.

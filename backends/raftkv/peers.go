@@ -19,6 +19,7 @@ type PeerHandler struct {
 	engine *Engine
 	store  *Store
 	mux    *http.ServeMux
+	calls  map[string]peerCall // by verb
 
 	mu      sync.Mutex
 	waiting map[string]context.CancelCauseFunc // by call id
@@ -27,7 +28,7 @@ type PeerHandler struct {
 // PeerHandler returns the handler for the calls of peers. Like a Store it is
 // closed before the Engine.
 func (e *Engine) PeerHandler() *PeerHandler {
-	p := &PeerHandler{engine: e, store: e.Store(), mux: http.NewServeMux(), waiting: make(map[string]context.CancelCauseFunc)}
+	p := &PeerHandler{engine: e, store: e.Store(), mux: http.NewServeMux(), calls: make(map[string]peerCall), waiting: make(map[string]context.CancelCauseFunc)}
 	s := p.store
 	handle(p, "acquire", s.Acquire)
 	handle(p, "renew", s.Renew)
@@ -45,6 +46,7 @@ func (e *Engine) PeerHandler() *PeerHandler {
 	handle(p, "index", s.index)
 	p.mux.HandleFunc("POST "+callsPath+restoreVerb, p.restore)
 	p.mux.HandleFunc("POST "+callsPath+leaveVerb, p.leave)
+	p.mux.HandleFunc("POST "+callsPath+carryVerb, p.carry)
 	return p
 }
 
@@ -54,61 +56,86 @@ func (p *PeerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.
 // Close ends the calls as Store.Close does.
 func (p *PeerHandler) Close(ctx context.Context) error { return p.store.Close(ctx) }
 
-// handle makes a route of a Store's method.
+// handle makes a call of a Store's method. It can come alone or with others.
 func handle[R, T any](p *PeerHandler, verb string, do func(context.Context, *R) (T, error)) {
-	p.mux.HandleFunc("POST "+callsPath+verb, func(w http.ResponseWriter, r *http.Request) {
+	call := func(ctx context.Context, timeLeft time.Duration, body []byte) (int, []byte) {
 		request := new(R)
-		timeLeft, ok := p.read(w, r, request)
+		if err := p.engine.wire.requests.Unmarshal(body, request); err != nil {
+			p.unreadable(verb, err)
+			return http.StatusBadRequest, nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, timeLeft)
+		defer cancel()
+		if p.lead(ctx) != nil {
+			// Certainly not applied: the only answer with this status.
+			return http.StatusMisdirectedRequest, nil
+		}
+		answer, err := do(ctx, request)
+		out, err := p.engine.wire.encode(wireAnswer[T]{Answer: answer, Err: wireErrorOf(err)})
+		if err != nil {
+			p.engine.log.Error("raftkv: an answer cannot be encoded", "err", err)
+			return http.StatusInternalServerError, nil // unknown, for whoever asked
+		}
+		return http.StatusOK, out
+	}
+	p.calls[verb] = call
+	p.mux.HandleFunc("POST "+callsPath+verb, func(w http.ResponseWriter, r *http.Request) {
+		body, ok := p.body(w, r, maxCall)
+		if !ok {
+			return
+		}
+		timeLeft, ok := timeLeftOf(w, r)
 		if !ok {
 			return
 		}
 		ctx, leave := context.WithCancelCause(r.Context())
 		defer leave(nil)
-		ctx, cancel := context.WithTimeout(ctx, timeLeft)
-		defer cancel()
 		if id := r.Header.Get(callIDHeader); id != "" {
 			defer p.enter(id, leave)()
 		}
-		if p.lead(ctx) != nil {
-			// Certainly not applied: the only answer with this status.
-			w.WriteHeader(http.StatusMisdirectedRequest)
-			return
-		}
-		answer, err := do(ctx, request)
-		p.answer(w, wireAnswer[T]{Answer: answer, Err: wireErrorOf(err)})
+		status, answer := call(ctx, timeLeft, body)
+		w.Header().Set("Content-Type", callMediaType)
+		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+		w.WriteHeader(status)
+		_, _ = w.Write(answer) // a client that went away will not read it
 	})
-}
-
-// read reads a call. What it refuses was certainly not applied.
-func (p *PeerHandler) read(w http.ResponseWriter, r *http.Request, request any) (timeLeft time.Duration, ok bool) {
-	if timeLeft, ok = timeLeftOf(w, r); !ok {
-		return 0, false
-	}
-	return timeLeft, p.decode(w, r, request)
 }
 
 func timeLeftOf(w http.ResponseWriter, r *http.Request) (time.Duration, bool) {
 	micros, err := strconv.ParseInt(r.Header.Get(timeLeftHeader), 10, 64)
-	if err != nil || micros < 0 || micros > contract.MaxDuration.Microseconds() {
+	if err != nil || !isTimeLeft(micros) {
 		http.Error(w, "no time left", http.StatusBadRequest)
 		return 0, false
 	}
 	return time.Duration(micros) * time.Microsecond, true
 }
 
-func (p *PeerHandler) decode(w http.ResponseWriter, r *http.Request, request any) bool {
-	// To its end: only then is the client's going away noticed.
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCall))
+func isTimeLeft(micros int64) bool {
+	return micros >= 0 && micros <= contract.MaxDuration.Microseconds()
+}
+
+// body reads a request to its end: only then is the client's going away noticed.
+func (p *PeerHandler) body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, bool) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err != nil {
 		http.Error(w, "body", http.StatusBadRequest)
-		return false
+		return nil, false
 	}
+	return body, true
+}
+
+// decode reads a call. What it refuses was certainly not applied.
+func (p *PeerHandler) decode(w http.ResponseWriter, r *http.Request, body []byte, request any) bool {
 	if err := p.engine.wire.requests.Unmarshal(body, request); err != nil {
-		p.engine.log.Warn("raftkv: a peer's call cannot be read: is it of another release?", "call", r.URL.Path, "err", err)
+		p.unreadable(r.URL.Path, err)
 		http.Error(w, "this release cannot read the call", http.StatusBadRequest)
 		return false
 	}
 	return true
+}
+
+func (p *PeerHandler) unreadable(call string, err error) {
+	p.engine.log.Warn("raftkv: a peer's call cannot be read: is it of another release?", "call", call, "err", err)
 }
 
 // lead waits for the beginning of the term of a node that was elected just now.
@@ -146,8 +173,9 @@ func (p *PeerHandler) enter(id string, leave context.CancelCauseFunc) func() {
 
 // leave ends the waits of other calls, which then say what came of them.
 func (p *PeerHandler) leave(w http.ResponseWriter, r *http.Request) {
+	body, ok := p.body(w, r, maxCall)
 	var batch []departure
-	if !p.decode(w, r, &batch) {
+	if !ok || !p.decode(w, r, body, &batch) {
 		return
 	}
 	p.mu.Lock()

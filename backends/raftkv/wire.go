@@ -1,7 +1,6 @@
 package raftkv
 
 import (
-	"bytes"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -29,8 +28,29 @@ const (
 	callIDHeader = "Leased-Call"
 )
 
-// leaveVerb is the call that ends the waits of others.
-const leaveVerb = "leave"
+const (
+	// leaveVerb is the call that ends the waits of others.
+	leaveVerb = "leave"
+	// carryVerb is the call that has others in it: a list of carriedCall, answered
+	// by a sequence of carriedAnswer in the order in which they are ready.
+	carryVerb = "carry"
+)
+
+// carriedCall is a call among others.
+type carriedCall struct {
+	_        struct{} `cbor:",toarray"`
+	Verb     string
+	TimeLeft int64  // as timeLeftHeader
+	Body     []byte // as of the request of this call if it came alone
+}
+
+// carriedAnswer answers one of them.
+type carriedAnswer struct {
+	_      struct{} `cbor:",toarray"`
+	Call   uint32   // its place in the list
+	Status int      // as of the answer to this call if it had come alone
+	Body   []byte
+}
 
 // wireAnswer is what is answered: an answer or an error.
 type wireAnswer[T any] struct {
@@ -152,7 +172,5 @@ func newWire() wire {
 }
 
 func (w wire) encode(v any) ([]byte, error) {
-	buf := new(bytes.Buffer)
-	err := w.enc.MarshalToBuffer(v, buf)
-	return buf.Bytes(), err
+	return w.enc.Marshal(v) // of the right size, while a buffer would have to grow
 }

@@ -39,8 +39,10 @@ func TestWire_golden(t *testing.T) {
 		"revoke": &contract.RevokeRequest{
 			Namespace: "default", RequestID: "r", Principal: "root", LeaseID: lease.ID, Mode: contract.RevokeForceRelease, Reason: "why", TraceID: "t", Retention: keep,
 		},
-		"list":  &contract.ListRequest{Namespace: "default", Target: key.Target, State: contract.StateExpired, ExpiresBefore: at, Limit: 3, Cursor: "c"},
-		"leave": []departure{{ID: "x", Gone: true}},
+		"list":         &contract.ListRequest{Namespace: "default", Target: key.Target, State: contract.StateExpired, ExpiresBefore: at, Limit: 3, Cursor: "c"},
+		"leave":        []departure{{ID: "x", Gone: true}},
+		"carry":        []carriedCall{{Verb: "acquire", TimeLeft: 1000, Body: []byte{1}}, {Verb: "get", Body: []byte{2}}},
+		"answer-carry": carriedAnswer{Call: 1, Status: 200, Body: []byte{3}},
 		"answer": &wireAnswer[contract.Result]{Answer: contract.Result{
 			Outcome: contract.OutcomeConflict, Lease: &lease, Replayed: true, Queue: contract.Queue{Length: 2, Position: 1}, Limit: "l",
 		}},
@@ -106,7 +108,7 @@ func FuzzWire_read(f *testing.F) {
 	}
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, v := range []any{new(contract.AcquireRequest), new(contract.RenewBulkRequest), new(contract.ListRequest), new([]departure)} {
+		for _, v := range []any{new(contract.AcquireRequest), new(contract.RenewBulkRequest), new(contract.ListRequest), new([]departure), new([]carriedCall)} {
 			if err := w.requests.Unmarshal(b, v); err == nil {
 				if _, err := w.encode(v); err != nil {
 					t.Errorf("what was read cannot be written: %v", err)
