@@ -156,11 +156,13 @@ func (g *group) turn(ctx context.Context, calls *sync.WaitGroup) time.Duration {
 	if !due {
 		return max(next, 0)
 	}
-	// Whoever is due before the next turn but one comes along: leases of one TTL
-	// are renewed together from then on.
+	// Whoever is due within half an interval comes along: leases of one TTL are
+	// renewed together from then on, since of two that are not, one is due within
+	// half an interval of the other. More would renew those again that were renewed
+	// a moment ago, each time that one lease has to be tried again.
 	var batch []*Session
 	for i, s := range ready {
-		if dues[i] <= pace {
+		if dues[i] <= pace/2 {
 			batch = append(batch, s)
 		}
 	}

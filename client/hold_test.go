@@ -201,8 +201,8 @@ func TestSession_maxLifetime(t *testing.T) {
 		if n := r.requests("renew"); n > 10 {
 			t.Errorf("%d renewals in 70 s, want about one in 10 s", n)
 		}
-		if err := s.Release(); !errors.Is(err, client.ErrLost) {
-			t.Errorf("release: %v, want lost", err)
+		if err := s.Release(); !errors.Is(err, client.ErrLost) || !errors.Is(err, client.ErrMaxLifetime) {
+			t.Errorf("release: %v, want lost, at the maximum lifetime", err)
 		}
 		if n := r.active(); n != 0 {
 			t.Error("the lease is still active")

@@ -18,7 +18,10 @@ const (
 	// ErrInDoubt matches a *LostError of a lease of which nothing was heard for so
 	// long that another could have it soon.
 	ErrInDoubt = holdError("the lease could not be renewed in time")
-	// ErrReleased is the cause with which the context of a session ends that its
+	// ErrMaxLifetime is what a *LostError wraps whose lease no renewal could make
+	// longer.
+	ErrMaxLifetime = holdError("the lease is at the end of its maximum lifetime")
+	// ErrSessionReleased is the cause with which the context of a session ends that its
 	// holder released. That a lease was released by a stranger is a *LostError.
 	ErrSessionReleased = holdError("the session was released")
 	// ErrShutdown is the cause with which sessions end in Client.Shutdown, and the
@@ -38,8 +41,9 @@ type LostError struct {
 	At time.Time
 	// Doubt: the lease was not known to be over; there was no renewal in time.
 	Doubt bool
-	// Err is the server's word, such as an *Error that matches ErrRevoked, or what
-	// the latest renewal met; nil when no renewal failed.
+	// Err is the server's word, such as an *Error that matches ErrRevoked, what the
+	// latest renewal met, or ErrMaxLifetime; nil in a process that did not run in
+	// time.
 	Err error
 }
 

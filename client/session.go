@@ -185,6 +185,9 @@ func (s *Session) expire(now time.Time) {
 	s.mu.Lock()
 	over := s.live() && s.trust.left(now) <= 0
 	err := s.err
+	if err == nil && atLifetime(s.lease) {
+		err = ErrMaxLifetime
+	}
 	s.mu.Unlock()
 	if over {
 		s.lose(now, true, err)

@@ -122,8 +122,10 @@ func (n *narrator) lost(err error) {
 
 // explain returns what a person can use of an error of the client.
 func explain(err error) (api.Code, string) {
-	if lost, ok := errors.AsType[*client.LostError](err); ok && lost.Err == nil {
-		return "", client.ErrInDoubt.Error()
+	if lost, ok := errors.AsType[*client.LostError](err); ok {
+		if err = lost.Err; err == nil {
+			return "", client.ErrInDoubt.Error()
+		}
 	}
 	refused, ok := errors.AsType[*client.Error](err)
 	if !ok {

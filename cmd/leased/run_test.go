@@ -243,7 +243,7 @@ func testRunFaults(t *testing.T, s *server) {
 			t.Parallel()
 			own := serveIn(t, t.TempDir())
 			// It says when it lives, and ends only when it is killed.
-			p := own.startRun(t, `trap '' TERM; echo $$ >> pids; while :; do date +%s%N >> lived; sleep 0.02; done`, "--ttl", "3s")
+			p := own.startRun(t, `trap '' TERM; echo $$ >> pids; while :; do date +%s%N >> lived; sleep 0.02; done`, "--ttl", "3s", "--margin", "1s")
 			p.pids(1)
 			stopped := p
 			if who == "server" {

@@ -49,7 +49,7 @@ func Start(o *Options) (*Command, error) {
 	cmd := exec.Command(o.Self[0], append(o.Self[1:], strconv.Itoa(theirs))...) //nolint:noctx // it ends with its socket
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = cmd.Start()
+	err = whileBlocked(cmd.Start)
 	_ = syscall.Close(theirs) // the supervisor has it
 	if err != nil {
 		_ = conn.Close()

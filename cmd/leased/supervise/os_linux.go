@@ -2,9 +2,12 @@ package supervise
 
 import (
 	"bytes"
+	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +28,35 @@ func becomeSubreaper() {
 
 func commandAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// whileBlocked starts a process that begins with the signals blocked from which it
+// shields itself: until it has a group of its own, those that the terminal sends
+// to its parent's are for it too, and it would die of them.
+func whileBlocked(start func() error) error {
+	runtime.LockOSThread() // the mask is the thread's, and so is that of what it forks
+	defer runtime.UnlockOSThread()
+	set, before := shieldedSet(), unix.Sigset_t{}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &before); err != nil {
+		return err
+	}
+	err := start()
+	return errors.Join(err, unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil))
+}
+
+// unblock ends that for this thread, which starts the command.
+func unblock() {
+	set := shieldedSet()
+	_ = unix.PthreadSigmask(unix.SIG_UNBLOCK, &set, nil) // it cannot fail with these arguments
+}
+
+func shieldedSet() unix.Sigset_t {
+	var set unix.Sigset_t
+	bits := 8 * int(unsafe.Sizeof(set.Val[0]))
+	for _, sig := range shielded() {
+		set.Val[(int(sig)-1)/bits] |= 1 << ((int(sig) - 1) % bits)
+	}
+	return set
 }
 
 type process struct{ pid, parent, group int }

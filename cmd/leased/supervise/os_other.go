@@ -13,6 +13,10 @@ func becomeSubreaper() {}
 
 func commandAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+func whileBlocked(start func() error) error { return start() }
+
+func unblock() {}
+
 type process struct{ pid, group int }
 
 // descendants knows only the group, which is signalled anyway.

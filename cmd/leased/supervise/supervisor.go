@@ -48,6 +48,7 @@ func Main(fd uintptr) error {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	shield()
+	unblock()
 	becomeSubreaper()
 
 	orders := make(chan order)
@@ -76,13 +77,17 @@ func Main(fd uintptr) error {
 // that are ignored stay so.
 func shield() {
 	caught := make(chan os.Signal, 1) // nobody reads it
-	for _, sig := range []os.Signal{
-		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE,
-	} {
+	for _, sig := range shielded() {
 		if !signal.Ignored(sig) {
 			signal.Notify(caught, sig)
 		}
+	}
+}
+
+func shielded() []syscall.Signal {
+	return []syscall.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE,
 	}
 }
 
