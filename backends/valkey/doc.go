@@ -6,7 +6,8 @@
 //	Store ──▶ link ──EVALSHA──▶ valkey
 //	  │         └── (re)connects, watches policy, role and run id
 //	  ├── rooms: one a namespace: heartbeat, sweeper, waiting calls, wake-ups
-//	  └── streams: XREAD from the namespace's stream
+//	  └── streams: read the namespace's stream, and wait for its feed, which waits
+//	      with one XREAD for all of them
 //
 // DESIGN.md has the layout of the keys, the queue, and what happens when things
 // fail.

@@ -42,6 +42,7 @@ type room struct {
 	kick      chan struct{} // something is due earlier than planned
 	top       atomic.Uint64 // the highest token seen
 	behind    atomic.Bool   // the server may have forgotten it
+	feed      *feed
 
 	mu     sync.Mutex
 	spots  map[contract.Scope]*spot
@@ -75,6 +76,7 @@ func (s *Store) room(namespace string) *room {
 		keys: declared(s.cfg.Prefix, namespace),
 		kick: make(chan struct{}, 1), spots: map[contract.Scope]*spot{},
 	}
+	r.feed = newFeed(r)
 	s.rooms[namespace] = r
 	s.mu.Unlock()
 	s.start(r.run)

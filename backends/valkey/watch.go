@@ -3,20 +3,13 @@ package valkey
 import (
 	"context"
 	"errors"
-	"strconv"
+	"sync"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
 
 	"leased/contract"
 	"leased/contract/lifecycle"
-)
-
-const (
-	// readAhead is how many events a stream fetches at once.
-	readAhead = 256
-	// blockFor is how long one read waits for events before it is sent again.
-	blockFor = 5 * time.Second
 )
 
 // Watch implements contract.Store. A stream reads the namespace's stream on the
@@ -51,7 +44,10 @@ func (s *Store) Watch(ctx context.Context, r *contract.WatchRequest) (contract.S
 	if err != nil {
 		return nil, err
 	}
-	return &stream{Stream: life, store: s, room: room, filter: *r, at: at, generation: generation}, nil
+	room.feed.enter()
+	return &stream{
+		Stream: life, store: s, room: room, filter: *r, at: at, generation: generation, leave: sync.OnceFunc(room.feed.leave),
+	}, nil
 }
 
 func errAfter() error { return contract.Invalid("after", "is not the id of an event") }
@@ -68,6 +64,7 @@ type stream struct {
 	known bool
 	// generation is the link's as of at.
 	generation int64
+	leave      func() // the room's feed
 }
 
 // Next implements contract.Stream.
@@ -98,15 +95,9 @@ func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 // relocate goes on after the server became another one, which may not know what
 // was read here and may have used its ids again: there is a gap.
 func (st *stream) relocate(ctx context.Context, generation int64) (contract.Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	a, err := st.store.exec(ctx, st.room, st.store.scripts.watch, "", "")
+	end, err := st.room.present(ctx)
 	if err != nil {
 		return contract.Event{}, err
-	}
-	end, ok := parsePlace(a.text(0) + "-" + a.text(1))
-	if a.code != "from" || !ok {
-		return contract.Event{}, unexpected(a)
 	}
 	if end.less(st.at) {
 		st.at = end
@@ -125,11 +116,10 @@ func (st *stream) gap(at place) contract.Event {
 // is to be shown.
 func (st *stream) take() (contract.Event, bool, error) {
 	e := st.ahead[0]
-	p, ok := parsePlace(e.ID)
+	p, ok := entryPlace(e)
 	if !ok {
 		return contract.Event{}, false, contract.Errorf(contract.CodeInternal, nil, "the namespace's stream is corrupt")
 	}
-	p.n++ // numbers begin at 1
 	before := place{p.epoch, p.n - 1}
 	if before != st.at && (p.epoch == st.at.epoch || !st.known) {
 		st.at, st.known = before, true
@@ -159,74 +149,36 @@ func (st *stream) wants(ev *contract.Event) bool {
 // read fetches what follows, waiting for it until ctx ends or the stream is
 // closed.
 func (st *stream) read(ctx context.Context) error {
-	bounded, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-st.Ended():
-			cancel()
-		case <-stop:
-		}
-	}()
-	entries, err := st.fetch(bounded)
+	entries, grew := st.room.feed.after(st.at)
+	if len(entries) > 0 {
+		st.ahead, st.known = entries, true
+		return nil
+	}
+	entries, known, err := st.room.since(ctx, st.at)
 	switch {
 	case err == nil:
-		st.ahead = entries
-		return nil
-	case bounded.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		st.ahead, st.known = entries, known
+	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return nil // Next finds out why; what is not over was another call's, which connected for both
-	}
-	return st.store.link.rules.of(ctx, err, true)
-}
-
-// fetch reads the entry of the last event, to see that it is still there, and
-// what follows; if nothing follows it waits.
-func (st *stream) fetch(ctx context.Context) ([]valkey.XRangeEntry, error) {
-	key := st.room.base + ":e"
-	from := place{st.at.epoch, max(st.at.n, 1) - 1}
-	msg, err := st.store.link.do(ctx, func(ctx context.Context, c valkey.Client) valkey.ValkeyResult {
-		return c.Do(ctx, c.B().Xrange().Key(key).Start(from.id()).End("+").Count(readAhead).Build())
-	})
-	if err != nil {
-		return nil, err
-	}
-	entries, err := msg.AsXRange()
-	if err != nil {
-		return nil, err
-	}
-	st.known = false
-	if len(entries) > 0 && st.at.n > 0 && entries[0].ID == from.id() {
-		st.known, entries = true, entries[1:]
+	default:
+		return st.store.link.rules.of(ctx, err, true)
 	}
 	if len(entries) > 0 {
-		return entries, nil
+		return nil
 	}
-	return st.block(ctx, key, from)
+	again := time.NewTimer(blockFor)
+	defer again.Stop()
+	select {
+	case <-grew:
+	case <-again.C:
+	case <-ctx.Done():
+	case <-st.Ended():
+	}
+	return nil
 }
 
-// block waits for what comes after the last event.
-func (st *stream) block(ctx context.Context, key string, from place) ([]valkey.XRangeEntry, error) {
-	after := from.id()
-	if st.at.n == 0 {
-		after = strconv.FormatUint(from.epoch-1, 10) + "-18446744073709551615"
-	}
-	c, err := st.store.link.get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// It goes over a connection of its own and ends with ctx.
-	msg, err := c.Do(ctx, c.B().Xread().Count(readAhead).Block(blockFor.Milliseconds()).Streams().Key(key).Id(after).Build()).ToMessage()
-	if valkey.IsValkeyNil(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	streams, err := msg.AsXRead()
-	if err != nil {
-		return nil, err
-	}
-	return streams[key], nil
+// Close implements contract.Stream.
+func (st *stream) Close() {
+	st.Stream.Close()
+	st.leave()
 }
