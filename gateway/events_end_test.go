@@ -32,13 +32,38 @@ func checkEvent(doc *openapi3.T, ev any) error {
 	return doc.Components.Schemas["StreamEvent"].Value.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors())
 }
 
+// longTarget is a target whose events fill what the system holds for a reader soon.
+func longTarget() string { return strings.Repeat("long", 250) }
+
+// untilDropped renews a lease until of two streams one is left, which is read, and
+// returns how often.
+func (v *served) untilDropped(t *testing.T, l *contract.Lease, brisk *events) int {
+	t.Helper()
+	n := 0
+	for v.openStreams(t) == "2" {
+		if n > 200_000 {
+			t.Fatalf("a reader that reads nothing was not dropped after %d events", n)
+		}
+		if err := v.renewed(l, n, 100); err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			if b := brisk.named("renewed"); !strings.Contains(b.data, fmt.Sprintf(`"request_id":"renew-%d"`, n)) {
+				t.Fatalf("the brisk reader: event %d is %+v", n, b)
+			}
+			n++
+		}
+	}
+	return n
+}
+
 // TestEvents_slow: who does not read is cut off, and nobody else and nothing
 // waits for it.
 func TestEvents_slow(t *testing.T) {
 	r := newRig(t)
-	r.service.streams.write = 100 * time.Millisecond
+	r.service.streams.write = 500 * time.Millisecond
 	v := serveRig(t, r, ServerOptions{})
-	l := v.held(t, "busy")
+	l := v.held(t, longTarget())
 	brisk := v.stream(t, "")
 	var d net.Dialer
 	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(v.url, "http://"))
@@ -53,19 +78,7 @@ func TestEvents_slow(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "two streams are open", func() bool { return v.openStreams(t) == "2" })
-	n := 0
-	eventually(t, "the slow one is dropped", func() bool {
-		for range 100 {
-			if err := v.renewed(l, n, 1); err != nil {
-				t.Fatal(err)
-			}
-			if ev := brisk.next(); ev.RequestID != fmt.Sprint("renew-", n) {
-				t.Fatalf("the brisk reader: event %d is of %s", n, ev.RequestID)
-			}
-			n++
-		}
-		return v.openStreams(t) == "1"
-	})
+	v.untilDropped(t, l, brisk)
 	if got := v.shown(t, `leased_event_streams_dropped_total{namespace="default"}`)[0]; !strings.HasSuffix(got, " 1") {
 		t.Errorf("got %s, want 1 dropped", got)
 	}
@@ -74,6 +87,34 @@ func TestEvents_slow(t *testing.T) {
 	if err == nil && strings.HasSuffix(string(text), "\r\n0\r\n\r\n") {
 		t.Error("the stream of a slow reader ends as if it were whole")
 	}
+}
+
+// TestEvents_slowOverHTTP2: of the streams on one connection only the one that is
+// not read is cut off.
+func TestEvents_slowOverHTTP2(t *testing.T) {
+	r := newRig(t)
+	r.service.streams.write = 500 * time.Millisecond
+	v := serveRig(t, r, ServerOptions{})
+	l := v.held(t, longTarget())
+	client := overHTTP2(t)
+	brisk, slow := v.open(t, client, ""), v.open(t, client, "")
+	brisk.begins()
+	slow.begins()
+	n := v.untilDropped(t, l, brisk)
+	for i := 0; i < n; {
+		b, err := slow.read()
+		if err != nil {
+			return // after what was on its way
+		}
+		if b.event == "" {
+			continue
+		}
+		if !strings.Contains(b.data, fmt.Sprintf(`"request_id":"renew-%d"`, i)) {
+			t.Fatalf("the slow reader, before its stream broke off: event %d is %+v", i, b)
+		}
+		i++
+	}
+	t.Error("the slow reader was sent everything, and its stream was cut")
 }
 
 // TestEvents_disconnect: a client that goes away leaves nothing behind.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -166,7 +167,7 @@ func (r *rig) held(t *testing.T, target string) *contract.Lease {
 		t.Fatal(err)
 	}
 	res, err := r.store.Store.Acquire(context.Background(), &contract.AcquireRequest{
-		Namespace: "default", RequestID: target, Owner: "anonymous", Instance: "w-" + target, Key: key,
+		Namespace: "default", RequestID: rand.Text(), Owner: "anonymous", Instance: "w-" + target[:min(len(target), 100)], Key: key,
 		TTL: time.Minute, MaxLifetime: time.Hour, Retention: r.service.router.byName["default"].retention,
 	})
 	if err != nil || res.Outcome != contract.OutcomeAcquired {
