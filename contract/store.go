@@ -87,7 +87,8 @@ type Store interface {
 	Renew(ctx context.Context, r *RenewRequest) (Result, error)
 
 	// RenewBulk renews each lease as Renew would with the same request id and
-	// no TTL. The call as a whole fails only when nothing was done for any item,
+	// no TTL, those of one key in the order in which they are named: once one of
+	// them is renewed the others are OutcomeRequestIDReused. The call as a whole fails only when nothing was done for any item,
 	// or when what was done is unknown for all.
 	RenewBulk(ctx context.Context, r *RenewBulkRequest) (RenewBulkResult, error)
 

@@ -25,7 +25,9 @@ func (s *Store) Renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 	return s.renew(ctx, r)
 }
 
-// RenewBulk implements contract.Store. Each renewal is a transaction of its own.
+// RenewBulk implements contract.Store. Each renewal is a transaction of its own;
+// those of one key share the scope of the request id, so that each has to see
+// what those before it did.
 func (s *Store) RenewBulk(ctx context.Context, r *contract.RenewBulkRequest) (contract.RenewBulkResult, error) {
 	ctx, end, err := s.begin(ctx, r.Validate)
 	if err != nil {
@@ -33,18 +35,25 @@ func (s *Store) RenewBulk(ctx context.Context, r *contract.RenewBulkRequest) (co
 	}
 	defer end()
 	out := contract.RenewBulkResult{Items: make([]contract.RenewItemResult, len(r.Leases))}
+	ofKey := map[contract.KeyID][]int{}
+	for i := range r.Leases {
+		id := r.Leases[i].LeaseID.KeyID()
+		ofKey[id] = append(ofKey[id], i)
+	}
 	var workers sync.WaitGroup
-	next := make(chan int)
-	for range min(bulkWorkers, len(r.Leases)) {
+	next := make(chan []int)
+	for range min(bulkWorkers, len(ofKey)) {
 		workers.Go(func() {
-			for i := range next {
-				item := r.Item(i)
-				out.Items[i].Result, out.Items[i].Err = s.renew(ctx, &item)
+			for items := range next {
+				for _, i := range items {
+					item := r.Item(i)
+					out.Items[i].Result, out.Items[i].Err = s.renew(ctx, &item)
+				}
 			}
 		})
 	}
-	for i := range r.Leases {
-		next <- i
+	for _, items := range ofKey {
+		next <- items
 	}
 	close(next)
 	workers.Wait()

@@ -100,6 +100,18 @@ func (s bulkUnbounded) RenewBulk(ctx context.Context, r *contract.RenewBulkReque
 	return all, err
 }
 
+// bulkBackwards begins with the last lease, as a store may that renews all at once.
+type bulkBackwards struct{ contract.Store }
+
+func (s bulkBackwards) RenewBulk(ctx context.Context, r *contract.RenewBulkRequest) (contract.RenewBulkResult, error) {
+	back := *r
+	back.Leases = slices.Clone(r.Leases)
+	slices.Reverse(back.Leases)
+	res, err := s.Store.RenewBulk(ctx, &back)
+	slices.Reverse(res.Items)
+	return res, err
+}
+
 // bulkCheckedOnTheWay renews up to the item that is invalid.
 type bulkCheckedOnTheWay struct{ contract.Store }
 

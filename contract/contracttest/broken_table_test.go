@@ -44,6 +44,7 @@ func brokenHolders() []brokenStore {
 		{"renew yields to waiters", []string{"renew-while-others-wait"}, inside(renewYieldsToWaiters)},
 		{"maximum lifetime ignored", []string{"renew-max-lifetime"}, inside(endlessLifetime)},
 		{"bulk renewal stops at a refusal", []string{"bulk-renews-each"}, inside(bulkStops)},
+		{"bulk renewal in no order", []string{"bulk-of-one-key"}, around(plain(func(s contract.Store) contract.Store { return bulkBackwards{s} }))},
 		{"bulk renewal without bounds", []string{"bulk-bounds"}, around(plain(func(s contract.Store) contract.Store { return bulkUnbounded{s} }))},
 		{"bulk renewal checked on the way", []string{"bulk-invalid"}, around(plain(func(s contract.Store) contract.Store { return bulkCheckedOnTheWay{s} }))},
 		{"release without compare", []string{"release-compares-all"}, inside(releaseWithoutCompare)},

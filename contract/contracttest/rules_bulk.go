@@ -12,6 +12,8 @@ func bulkRules() []Rule {
 			Sentence: "A bulk renewal answers for every lease in the order in which they were named, each as a renewal of its own would, and one that is refused disturbs no other."},
 		{ID: "bulk-replayed-each", Func: bulkReplayedEach,
 			Sentence: "Repeating a bulk renewal, or one of its renewals alone, under the same request id replays what was renewed and tries again what was refused."},
+		{ID: "bulk-of-one-key", Func: bulkOfOneKey,
+			Sentence: "Leases of one key in one bulk renewal share its request id: those before the one that is renewed are answered as by themselves, those after it, and all others when it is repeated, are told that the id is taken."},
 		{ID: "bulk-bounds", Func: bulkBounds,
 			Sentence: "A bulk of none, of more than 1,000, or that names a lease twice is invalid and renews nothing; one of 1,000 is served."},
 		{ID: "bulk-invalid", Func: bulkInvalid,
@@ -107,6 +109,33 @@ func bulkReplayedEach(e *Env) {
 		e.Errorf("a bulk with a renewal's request id: got %s, want its answer replayed", describe(got[0]))
 	}
 	e.shows(b, *told.Lease)
+}
+
+func bulkOfOneKey(e *Env) {
+	a, b := e.pair()
+	key := e.key("held over and over")
+	var ended [4]contract.Lease
+	for i := range ended {
+		ended[i] = e.end(a, e.grant(a, key, alice))
+	}
+	held := e.grant(a, key, alice)
+	unknown := [2]contract.Lease{held, held}
+	for i := range unknown {
+		unknown[i].ID = contract.NewLeaseID(key.ID(), [16]byte{byte(i)})
+	}
+	other := e.grant(a, e.key("other"), alice)
+
+	const released, notFound, renewed, reused = contract.OutcomeEndedReleased, contract.OutcomeNotFound, contract.OutcomeRenewed, contract.OutcomeRequestIDReused
+	r := e.newBulk(ended[0], unknown[0], ended[1], held, ended[2], unknown[1], ended[3], other)
+	first := e.bulk(b, r, released, notFound, released, renewed, reused, reused, reused, renewed)
+	again := e.bulk(a, r, reused, reused, reused, renewed, reused, reused, reused, renewed)
+	for _, i := range []int{3, 7} {
+		e.sameLease("the replayed renewal", *again[i].Lease, *first[i].Lease)
+		if first[i].Replayed || !again[i].Replayed {
+			e.Errorf("lease %d: replayed is %v, then %v, want false, then true", i, first[i].Replayed, again[i].Replayed)
+		}
+	}
+	e.shows(a, *first[3].Lease)
 }
 
 func bulkBounds(e *Env) {
