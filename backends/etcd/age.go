@@ -82,11 +82,11 @@ func (p *pool) present() <-chan struct{} {
 	return p.age
 }
 
-// look reads something, and so notices that etcd went back. It reports whether
-// etcd answered.
-func (p *pool) look(ctx context.Context) bool {
+// look reads something, and so notices that etcd went back. It returns why etcd
+// did not answer, or nil.
+func (p *pool) look(ctx context.Context) *failure {
 	ctx, cancel := context.WithTimeout(ctx, ownTimeout)
 	defer cancel()
 	_, fail := p.read(ctx, clientv3.OpGet(names{p.config.Prefix}.probe(), clientv3.WithCountOnly()))
-	return fail == nil
+	return fail
 }

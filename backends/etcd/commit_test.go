@@ -30,13 +30,13 @@ func newCrowd(t *testing.T) *crowd {
 	c := &crowd{t: t, server: server}
 	c.pool = newPool(Config{Endpoints: server.Endpoints()}.withDefaults(), func() {})
 	t.Cleanup(func() { _ = c.pool.close() })
-	if !c.pool.look(t.Context()) {
+	if c.pool.look(t.Context()) != nil {
 		t.Fatal("etcd does not serve")
 	}
 	server.Pause(0)
 	for answers := true; answers; { // the signal takes a moment
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		answers = c.pool.look(ctx)
+		answers = c.pool.look(ctx) == nil
 		cancel()
 	}
 	for i := range lanes {

@@ -26,7 +26,7 @@ type others struct {
 }
 
 // run ends the sessions of gateways that are gone, until the store ends. It also
-// notices that etcd went back.
+// notices that etcd went back, or is not there.
 func (o *others) run() {
 	watching := make(chan struct{})
 	go func() { defer close(watching); o.watch(o.s.life) }()
@@ -34,6 +34,7 @@ func (o *others) run() {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
 	acks := 0
+	reach := reach{log: o.s.config.Logger}
 	last := time.Now()
 	for n := 0; ; n++ {
 		select {
@@ -46,7 +47,12 @@ func (o *others) run() {
 			last, acks = time.Now(), 0
 			continue
 		}
-		if !o.s.pool.look(o.s.life) || time.Since(last) > beatStall || !o.s.presence.served() {
+		fail := o.s.pool.look(o.s.life)
+		if o.s.life.Err() != nil {
+			return
+		}
+		reach.note(fail)
+		if fail != nil || time.Since(last) > beatStall || !o.s.presence.served() {
 			acks = 0
 		} else {
 			acks++

@@ -3,8 +3,10 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -124,4 +126,64 @@ func TestStore_Acquire_placeOfBriefWait(t *testing.T) {
 		t.Fatal(res.Outcome, err)
 	}
 	<-answers
+}
+
+// heard is a log as its reader sees it: levels and messages.
+type heard struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (h *heard) Enabled(context.Context, slog.Level) bool { return true }
+func (h *heard) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *heard) WithGroup(string) slog.Handler            { return h }
+
+func (h *heard) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelInfo {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.lines = append(h.lines, r.Level.String()+" "+r.Message)
+	}
+	return nil
+}
+
+func (h *heard) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.lines)
+}
+
+// TestStore_saysWhetherServed starts a store while etcd is down: whoever reads the
+// log is told so once, when it is there, and likewise of an outage later.
+func TestStore_saysWhetherServed(t *testing.T) {
+	server := proc.StartEtcd(t, proc.EtcdOptions{})
+	server.Kill(0)
+	log := &heard{}
+	openOn(t, etcd.Config{Endpoints: server.Endpoints(), Logger: slog.New(log)})
+	const (
+		down  = "WARN etcd: cannot be reached or does not serve; its namespaces are unavailable until it does"
+		up    = "INFO etcd: connected"
+		again = "INFO etcd: serves again"
+	)
+	told := func(want ...string) {
+		t.Helper()
+		proc.Until(t, "the log says "+strings.Join(want, ", then "), 20*time.Second, func() bool { return len(log.all()) >= len(want) })
+		if got := log.all(); !slices.Equal(got, want) {
+			t.Fatalf("the log has %q, want %q", got, want)
+		}
+	}
+	told(down)
+	server.StartAll(t) // takes longer than several looks
+	told(down, again)
+	server.Kill(0)
+	told(down, again, down)
+
+	other := &heard{}
+	server.StartAll(t)
+	told(down, again, down, again)
+	openOn(t, etcd.Config{Endpoints: server.Endpoints(), Logger: slog.New(other)})
+	proc.Until(t, "the other store's log says something", 20*time.Second, func() bool { return len(other.all()) > 0 })
+	if got := other.all(); !slices.Equal(got, []string{up}) {
+		t.Errorf("with etcd up the log has %q, want %q", got, up)
+	}
 }

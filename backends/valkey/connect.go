@@ -170,6 +170,7 @@ func (l *link) recognise(found map[string]primary) bool {
 // settle makes next the condition, and says what is new.
 func (l *link) settle(next *condition, other bool) {
 	old := l.state.Swap(next)
+	clear(l.told)
 	if other {
 		l.log.Warn("valkey: a primary was restarted or is another now", "run_id", next.runID, "persistence", next.persistence)
 		l.generation.Add(1)

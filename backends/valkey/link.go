@@ -31,6 +31,8 @@ const (
 	inFlight = 2048
 	// mostStuck bounds the commands that hang in the client.
 	mostStuck = 16384
+	// mostReasons bounds what is logged of one outage.
+	mostReasons = 8
 	// multiplex is the power of two of how many connections carry commands.
 	multiplex = 1
 )
@@ -47,6 +49,9 @@ type link struct {
 	// known are the run ids of the primaries by address, as last seen; only run
 	// uses them.
 	known map[string]string
+	// told has the reasons why the server does not serve that were logged since it
+	// did; only run uses them.
+	told map[string]bool
 	// generation counts the times that a primary was another than before.
 	generation atomic.Int64
 
@@ -78,7 +83,7 @@ func newLink(cfg Config, rights *script, changed func()) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{
 		cfg: cfg, rights: rights, rules: classifier{refusals()}, log: cfg.Logger, changed: changed,
-		known: map[string]string{}, first: make(chan struct{}),
+		known: map[string]string{}, told: map[string]bool{}, first: make(chan struct{}),
 		broken: make(chan struct{}, 1), stop: cancel, done: make(chan struct{}),
 	}
 	l.suspect.Store(true)
@@ -192,9 +197,18 @@ func (l *link) stale(c valkey.Client, err error) bool {
 	return ok && (r.code == "READONLY" || r.code == "MASTERDOWN")
 }
 
+// reason is what is wrong without where: the ports of connections differ each time.
+func reason(err error) string {
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return e.Op + ": " + e.Err.Error()
+	}
+	return err.Error()
+}
+
 func (l *link) trouble(err error) {
 	old := l.state.Load()
-	if old.err == nil || old.err.Error() != err.Error() {
+	if r := reason(err); !l.told[r] && len(l.told) < mostReasons {
+		l.told[r] = true
 		l.log.Warn("valkey: the server cannot serve", "err", err)
 	}
 	next := *old
