@@ -211,6 +211,10 @@ func tokenLimitRefused(e *Env) {
 	}
 }
 
+// aboveClocks is by how much a floor is raised: where tokens are told by a clock,
+// in µs, it must be higher than that will be while the rule runs.
+const aboveClocks = contract.Token(1 << 40)
+
 func floorRaises(e *Env) {
 	a, b := e.pair()
 	known := e.grant(a, e.key("known"), alice)
@@ -218,7 +222,7 @@ func floorRaises(e *Env) {
 	held := e.grant(b, e.key("held"), alice)
 	floor := held.Token
 	for i := range 3 {
-		floor += contract.Token(1_000 * (i + 1))
+		floor += aboveClocks
 		e.raiseFloor(a, floor)
 		highest := floor
 		e.shows(b, held)
@@ -238,7 +242,7 @@ func floorRaises(e *Env) {
 func floorNeverLowers(e *Env) {
 	a, b := e.pair()
 	first := e.grant(a, e.key("once"), alice)
-	floor := first.Token + 5_000
+	floor := first.Token + aboveClocks
 	e.raiseFloor(a, floor)
 	for _, lower := range []contract.Token{floor, floor - 1, first.Token, 1} {
 		e.raiseFloor(b, lower)
