@@ -9,9 +9,8 @@ import (
 	"leased/test/proc"
 )
 
-// lateGrant grants a free key to a waiting attempt, as a hand-over does, up to
-// where the calls at its spot are told.
-func lateGrant(t *testing.T) (*line, *spot, told) {
+// openInside opens a store on an etcd of its own.
+func openInside(t *testing.T) *Store {
 	t.Helper()
 	server := proc.StartEtcd(t, proc.EtcdOptions{})
 	s, err := Open(t.Context(), Config{Endpoints: server.Endpoints()})
@@ -23,14 +22,25 @@ func lateGrant(t *testing.T) (*line, *spot, told) {
 		defer cancel()
 		_ = s.Close(ctx)
 	})
+	return s
+}
+
+// waitingAttempt is a call that waits for a key.
+func waitingAttempt(t *testing.T) *attempt {
+	t.Helper()
 	key, err := contract.Key{Tenant: "acme", Target: contract.Target{Type: contract.TargetName, ID: "key"}, Actor: "test"}.Normalize()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAttempt(&contract.AcquireRequest{
+	return newAttempt(&contract.AcquireRequest{
 		Namespace: "test", RequestID: "late", Owner: "alice", Instance: "alice-1", Key: key, TTL: time.Hour, MaxLifetime: 2 * time.Hour,
 		Wait: time.Minute, Retention: contract.Retention{Idempotency: 10 * time.Minute, History: time.Hour, HistoryPerKey: 16},
 	})
+}
+
+// committed grants a free key to an attempt, up to where its outcome is known.
+func committed(t *testing.T, s *Store, a *attempt) (*state, *grantPlan) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	st, err := s.load(ctx, a.ref, a.want())
@@ -44,7 +54,16 @@ func lateGrant(t *testing.T) (*line, *spot, told) {
 	if done, err := s.commit(ctx, st, g); err != nil || !done {
 		t.Fatalf("grant: done %v, error %v", done, err)
 	}
-	res, err := s.granted(ctx, st, g)
+	return st, g
+}
+
+// lateGrant grants a free key to a waiting attempt, as a hand-over does, up to
+// where the calls at its spot are told.
+func lateGrant(t *testing.T) (*line, *spot, told) {
+	t.Helper()
+	s, a := openInside(t), waitingAttempt(t)
+	st, g := committed(t, s, a)
+	res, err := s.granted(t.Context(), st, g)
 	if err != nil {
 		t.Fatal(err)
 	}
