@@ -28,7 +28,8 @@ const AnswerSlack = 200 * time.Millisecond
 //     have been applied; the same request id finds out.
 //   - Time. The backend's clock decides, at the operation's linearisation point,
 //     whether or not something was cleaned up yet. A lease never ends before its
-//     TTL has passed on that clock; it may end Guarantees.Slack later.
+//     TTL has passed on that clock; it may end Guarantees.Slack later. A restart
+//     or fail-over of the backend may start a TTL afresh (Guarantees.FailOver).
 //   - Atomicity. A transition, its event and its replayable answer are committed
 //     in one step.
 //   - Idempotency. An answer that changed something is stored under its Scope

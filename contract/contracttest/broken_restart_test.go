@@ -45,6 +45,20 @@ func restartTakesAnHour() step {
 	}
 }
 
+// restartStopsTheClock lets no time pass after a restart: no lease ends.
+func restartStopsTheClock() step {
+	var stopped time.Time
+	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {
+		if _, ok := op.(memstore.Restart); ok && stopped.IsZero() {
+			stopped = now
+		}
+		if !stopped.IsZero() {
+			now = stopped
+		}
+		return m.Step(now, op)
+	}
+}
+
 // countsDoubled counts what it finds when it starts on top of what it counted.
 func countsDoubled() step {
 	starts := int64(1)

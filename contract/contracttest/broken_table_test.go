@@ -110,6 +110,7 @@ func brokenAnswers() []brokenStore {
 		{"counts doubled by a restart", []string{"reopen-keeps-counts"}, inside(countsDoubled)},
 		{"cursors forgotten at a restart", []string{"reopen-keeps-cursors"}, inside(cursorsForgotten)},
 		{"restart takes an hour of every life", []string{"reopen-never-early"}, inside(restartTakesAnHour)},
+		{"restart stops the clock", []string{"reopen-never-early"}, inside(restartStopsTheClock)},
 	}
 }
 

@@ -197,7 +197,9 @@ func (w *workload) matchHistory(s contract.Store, key contract.Key) {
 		}
 	}
 	if len(events)%2 != 0 {
-		e.Fatalf("the key's history ends with a grant, though every lease was ended")
+		last := events[len(events)-1]
+		e.Fatalf("the key's history ends with the grant of token %d to %s under %s at %v, though every lease was ended",
+			last.Token, last.Owner, last.RequestID, last.At)
 	}
 	if !slices.Equal(tokens, held) {
 		e.Fatalf("the key's history has the grants %v, acknowledged were %v", tokens, held)

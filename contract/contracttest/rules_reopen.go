@@ -182,12 +182,15 @@ func reopenNeverEarly(e *Env) {
 	sent := e.mark()
 	l := e.granted(s, r)
 	s = e.reopen()
+	served := e.mark()
 	// If the restart took longer than the lease lives here, nothing can be said
 	// but that it may have ended.
 	if e.atMost(sent) < r.TTL*9/10 {
 		e.livesOut(s, l, r.TTL, sent)
 	}
-	e.expire(e.get(s, l.ID))
+	// What is shown to be left may be less than there is: a backend may count the
+	// TTL afresh.
+	e.advance(r.TTL + e.harness.Guarantees.Slack - e.atLeast(served))
 	e.expired(s, e.get(s, l.ID))
 	e.grant(s, l.Key, bob)
 }
