@@ -20,11 +20,13 @@ type attempt struct {
 	scope contract.Scope
 	print contract.Fingerprint
 	mark  []byte // tells this call from its copies
+	began time.Time
 }
 
 func newAttempt(r *contract.AcquireRequest) *attempt {
 	a := &attempt{
 		req: *r, ref: keyRef{r.Namespace, r.Key.ID()}, scope: r.Scope(), print: r.Fingerprint(), mark: newMark(),
+		began: time.Now(),
 	}
 	a.req.Metadata = maps.Clone(r.Metadata)
 	return a

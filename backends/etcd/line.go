@@ -41,7 +41,8 @@ type line struct {
 	waiting map[contract.Scope]*spot
 	order   []contract.Scope // of waiting, in the order in which they came here
 	retired bool
-	holder  *record // as last read
+	holder  *record   // as last read,
+	asked   time.Time // which began then
 	known   glance
 	// passed is when the key was last handed on here. Then those who come wait a
 	// little for the next time, to get their places in that transaction.
@@ -72,6 +73,9 @@ func (sp *spot) isOwed() bool { return time.Now().Before(sp.owed) }
 // waiter is one call that waits.
 type waiter struct {
 	ch chan told // gets one answer
+
+	since time.Time // when the call began
+	saw   *record   // who was seen to hold the key since, if anybody was
 
 	// Under the line's mutex.
 	leaving bool
@@ -109,14 +113,14 @@ func (g *share) take(gone bool) (last bool) {
 
 // line returns the line for a key with the call in it, and nothing when the
 // store is closing.
-func (s *Store) line(a *attempt, w *waiter, holder *record) *line {
+func (s *Store) line(a *attempt, w *waiter) *line {
 	s.linesMu.Lock()
 	defer s.linesMu.Unlock()
 	l := s.lines[a.ref]
 	if l != nil && l.join(a, w) {
 		return l
 	}
-	l = &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}, holder: holder}
+	l = &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
 	l.known.since = s.follower.since.Load()
 	l.join(a, w)
 	if !s.start(l.run) {

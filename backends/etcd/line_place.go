@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -141,7 +142,7 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 				return err
 			}
 		}
-		if t.told(lo) {
+		if t.told(lo) || lo.out {
 			continue
 		}
 		if (lo.stays || lo.owed) && (t.left > mixStep || !t.spend(joinCost)) {
@@ -179,11 +180,21 @@ func (t *turn) told(lo *local) bool {
 	return slices.ContainsFunc(t.answers, func(a answered1) bool { return a.sp == lo.sp })
 }
 
-// replay tells a spot what its attempt was answered before.
+// replay tells a spot what its attempt was answered before. A grant that is claimed
+// for it is pending meanwhile: a call whose wait ends before it is claimed must not
+// be told that it has none.
 func (t *turn) replay(ctx context.Context, lo *local, a *answer) error {
 	st := *t.st
 	st.answer = a
+	claims := a.Unseen && !bytes.Equal(a.Attempt, lo.a.mark)
+	if claims && !t.l.setPending(lo.sp, true) {
+		lo.out = true // nobody is there to claim it for
+		return nil
+	}
 	res, ok, err := t.l.s.replayAcquire(ctx, &st, lo.a, now())
+	if claims && (err == nil && !ok || err != nil && contract.CodeOf(err) != contract.CodeOutcomeUnknown) {
+		t.l.setPending(lo.sp, false)
+	}
 	if err != nil || !ok {
 		return err
 	}

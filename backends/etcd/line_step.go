@@ -84,10 +84,11 @@ func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, m
 	if guess == nil {
 		guess = t.locals[0].a
 	}
+	asked := time.Now()
 	if t.st, err = l.s.load(ctx, l.ref, guess.want()); err != nil {
 		return 0, false, nil, err
 	}
-	l.see(t.st)
+	l.see(t.st, asked)
 	switch {
 	case !t.st.sessions[t.session]:
 		l.s.presence.lost(t.session)
@@ -198,11 +199,11 @@ func (l *line) seated(spots []*spot) {
 	}
 }
 
-// see notes what was read.
-func (l *line) see(st *state) {
+// see notes what was read, by a look that began at an instant.
+func (l *line) see(st *state, asked time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.holder = st.active()
+	l.holder, l.asked = st.active(), asked
 	l.known.read(st)
 }
 

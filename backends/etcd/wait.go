@@ -16,8 +16,8 @@ func (s *Store) wait(ctx context.Context, a *attempt, holder *record) (contract.
 	if ctx.Err() != nil {
 		return contract.Result{}, contract.NotSubmitted(ctx)
 	}
-	w := &waiter{ch: make(chan told, 1)}
-	l := s.line(a, w, holder)
+	w := &waiter{ch: make(chan told, 1), since: a.began, saw: holder}
+	l := s.line(a, w)
 	if l == nil {
 		return contract.Result{}, errClosed()
 	}
@@ -57,12 +57,12 @@ func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, clo
 	mine := sp != nil && slices.Contains(sp.calls, w)
 	if mine && !sp.pending {
 		sp.calls = slices.DeleteFunc(sp.calls, func(c *waiter) bool { return c == w })
-		holder, t := l.holder, now()
+		holder, t := l.seenBy(w), now()
 		l.mu.Unlock()
 		switch {
 		case closing:
 			return contract.Result{}, errClosed()
-		case holder == nil:
+		case holder == nil || holder.isOf(a):
 			return contract.Result{}, contract.Lost(ctx)
 		}
 		return contract.Result{Outcome: contract.OutcomeConflict, Lease: holder.lease(l.ref.ns, t)}, nil
@@ -83,6 +83,16 @@ func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, clo
 		_, _ = s.take(context.WithoutCancel(ctx), a, m, true, time.Now())
 	}()
 	return contract.Result{}, contract.Lost(ctx)
+}
+
+// seenBy returns who was seen to hold the key since the call began. What was read
+// before says nothing to it: an earlier call under its request id may have been
+// granted the key since, and not know. The caller holds the lock.
+func (l *line) seenBy(w *waiter) *record {
+	if l.asked.Before(w.since) {
+		return w.saw
+	}
+	return l.holder
 }
 
 // isGone tells that nobody waits for the answer any more. A deadline that passed

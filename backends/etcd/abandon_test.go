@@ -1,0 +1,132 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"leased/contract"
+	"leased/test/proc"
+)
+
+// TestStore_abandon_holder has a wait end that etcd does not confirm in time. The
+// call is told a conflict only with who was seen to hold the key since it began:
+// an earlier call under its request id may have been granted it without knowing.
+func TestStore_abandon_holder(t *testing.T) {
+	a := waitingAttempt(t)
+	other := &record{Owner: "bob", RequestID: a.req.RequestID, State: contract.StateActive, MaxLife: time.Hour, TTL: time.Hour}
+	own := &record{Owner: a.req.Owner, RequestID: a.req.RequestID, State: contract.StateActive, MaxLife: time.Hour, TTL: time.Hour}
+	other.id, own.id = newLeaseID(a.ref.id, 1), newLeaseID(a.ref.id, 2)
+	before, after := a.began.Add(-time.Second), a.began.Add(time.Millisecond)
+	for _, c := range []struct {
+		name    string
+		saw     *record
+		holder  *record
+		asked   time.Time
+		pending bool
+		want    contract.Outcome // 0 for outcome_unknown
+	}{
+		{name: "nothing was seen"},
+		{name: "the call itself saw somebody", saw: other, want: contract.OutcomeConflict},
+		{name: "the line saw somebody since", holder: other, asked: after, want: contract.OutcomeConflict},
+		{name: "the line saw somebody before", holder: other, asked: before},
+		{name: "the line saw nobody since", saw: other, asked: after},
+		{name: "the line saw a lease of the request's own", holder: own, asked: after},
+		{name: "a grant is on its way", saw: other, holder: other, asked: after, pending: true},
+	} {
+		w := &waiter{ch: make(chan told, 1), since: a.began, saw: c.saw}
+		sp := &spot{a: a, calls: []*waiter{w}, pending: c.pending}
+		l := &line{ref: a.ref, waiting: map[contract.Scope]*spot{a.scope: sp}, order: []contract.Scope{a.scope}, holder: c.holder, asked: c.asked}
+		res, err := new(Store).abandon(t.Context(), l, a, w, false)
+		w.ch <- told{} // whoever waits for it
+		if c.want == 0 && contract.CodeOf(err) == contract.CodeOutcomeUnknown {
+			continue
+		}
+		if err != nil || res.Outcome != c.want || res.Lease == nil || res.Lease.ID != other.id {
+			t.Errorf("%s: got %v, error %v, want outcome %v", c.name, res.Outcome, err, c.want)
+		}
+	}
+}
+
+// TestLine_claimed has the wait of a copy end while its gateway claims the grant
+// that another gateway was given for the same request. The copy is not told that
+// it has none: once it is claimed nobody takes it back.
+func TestLine_claimed(t *testing.T) {
+	a := waitingAttempt(t)
+	server := proc.StartEtcd(t, proc.EtcdOptions{})
+	open := func() *Store {
+		s, err := Open(t.Context(), Config{Endpoints: server.Endpoints()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			_ = s.Close(ctx)
+		})
+		return s
+	}
+	committed(t, open(), a)
+	s, copied := open(), newAttempt(&a.req)
+	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
+	sp := &spot{a: copied}
+	l.mu.Lock()
+	l.join1(sp)
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	st, err := s.load(ctx, copied.ref, copied.want())
+	if err != nil || st.answer == nil {
+		t.Fatalf("got no answer to claim, error %v", err)
+	}
+	turn := &turn{l: l, st: st, q: st.queue}
+	lo := l.snapshot()[0]
+
+	server.Pause(0)
+	claimed := make(chan error, 1)
+	go func() { claimed <- turn.replay(ctx, lo, st.answer) }()
+	proc.Until(t, "the claim is known to be on its way", 10*time.Second, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return sp.pending
+	})
+	sp.calls[0].saw = &record{Owner: "bob", id: newLeaseID(copied.ref.id, 1)}
+	if res, err := s.abandon(ctx, l, copied, sp.calls[0], false); contract.CodeOf(err) != contract.CodeOutcomeUnknown {
+		t.Errorf("a wait that ends meanwhile: got %v, error %v, want outcome_unknown", res.Outcome, err)
+	}
+	server.Resume(0)
+	if err := <-claimed; err != nil {
+		t.Fatal(err)
+	}
+	if len(turn.answers) != 1 || turn.answers[0].msg.res.Outcome != contract.OutcomeAcquired || !turn.answers[0].msg.res.Replayed {
+		t.Errorf("got %+v, want the grant replayed", turn.answers)
+	}
+}
+
+// TestLine_claimed_forNobody leaves a grant to the gateway that has it where nobody
+// is there to claim it for.
+func TestLine_claimed_forNobody(t *testing.T) {
+	s, a := openInside(t), waitingAttempt(t)
+	_, g := committed(t, s, a)
+	copied := newAttempt(&a.req)
+	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
+	sp := &spot{a: copied}
+	l.waiting[copied.scope], l.order = sp, []contract.Scope{copied.scope}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	st, err := s.load(ctx, copied.ref, copied.want())
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn := &turn{l: l, st: st, q: st.queue}
+	lo := l.snapshot()[0]
+	if err := turn.replay(ctx, lo, st.answer); err != nil {
+		t.Fatal(err)
+	}
+	if len(turn.answers) != 0 || !lo.out {
+		t.Errorf("got %d answers, out %v, want none and a spot that is left", len(turn.answers), lo.out)
+	}
+	if ok, err := s.undo(ctx, a, &share{id: g.record.id, rev: g.record.rev}); err != nil || !ok {
+		t.Errorf("undo by who has it: got %v, error %v, want it undone", ok, err)
+	}
+}
