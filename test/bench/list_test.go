@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"leased/backends/etcd"
+	"leased/backends/raftkv"
 	"leased/backends/valkey"
+	"leased/cluster"
 	"leased/contract"
 	"leased/test/proc"
 )
@@ -47,6 +50,36 @@ func TestBench_List(t *testing.T) {
 		}
 		listing(t, "etcd", s)
 	})
+	t.Run("raftkv", func(t *testing.T) { listing(t, "raftkv", ownNode(t)) })
+}
+
+// ownNode starts a raft node with a store, and fills it with leases of another
+// namespace: nobody else writes to a raftkv.
+func ownNode(t *testing.T) contract.Store {
+	t.Helper()
+	fsm := raftkv.NewFSM()
+	node, err := cluster.Open(t.Context(), cluster.Config{NodeID: "n1", DataDir: t.TempDir()}, fsm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := raftkv.New(raftkv.Options{FSM: fsm, Proposer: node, NodeID: "n1"})
+	t.Cleanup(func() { // the store is closed before
+		if err := errors.Join(engine.Close(context.Background()), node.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	s := engine.Store()
+	proc.Until(t, "the node leads", 20*time.Second, func() bool {
+		h, err := s.Health(t.Context(), &contract.HealthRequest{Namespace: "default"})
+		return err == nil && h.Ready
+	})
+	parallel(t, 256, foreignKeys, func(i int) error {
+		r := benchRequest(fmt.Sprintf("owner-%d", i%owners), fmt.Sprintf("foreign-%d", i))
+		r.Namespace = "foreign"
+		_, err := s.Acquire(t.Context(), r)
+		return err
+	})
+	return s
 }
 
 // fillEtcd puts foreign keys into etcd, over its HTTP gateway.
