@@ -39,6 +39,23 @@ func TestClock_setBack(t *testing.T) {
 	}
 }
 
+// TestClock_setBackALittle has a key's last token be ahead of the server's clock by
+// less than is noticed of a clock that was set back: the next one is higher still.
+func TestClock_setBackALittle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	last := b.grant("key")
+	if res, err := b.store.Release(b.within(proc.Patience), releaseOf(last, b.ids.Add(1))); err != nil || res.Outcome != contract.OutcomeReleased {
+		t.Fatalf("release: %v, %v", res.Outcome, err)
+	}
+	ahead := last.Token + contract.Token(time.Minute.Microseconds())
+	const script = `return redis.call('SETRANGE', KEYS[1], 50, struct.pack('>I8', ARGV[1]))`
+	b.server.Do(t, "EVAL", script, "1", b.store.Base("bench")+":k:"+last.KeyID.String(), fmt.Sprint(ahead))
+	if next := b.grant("key"); next.Token <= ahead {
+		t.Errorf("token %d after %d", next.Token, ahead)
+	}
+}
+
 // TestRaiseFloor_epoch raises the floor where the clock is behind the epoch of the
 // stream: no event's id may be used again, not even then.
 func TestRaiseFloor_epoch(t *testing.T) {

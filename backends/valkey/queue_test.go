@@ -187,6 +187,59 @@ func TestQueue_full(t *testing.T) { // alone: it is much work for the machine
 	}
 }
 
+// TestQueue_manyAwayHadTheirTurn passes over more places that are away than are
+// dropped at a time: the last of them has had its turn too, and who comes back to it
+// is behind those who came since.
+func TestQueue_manyAwayHadTheirTurn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	held := b.grant("key")
+	var last *contract.AcquireRequest
+	for range 140 {
+		last = b.acquireOf("key")
+		last.Wait = time.Millisecond
+		if res, err := b.store.Acquire(b.within(proc.Patience), last); err != nil || res.Outcome != contract.OutcomeConflict {
+			t.Fatalf("a wait that ends: got %v, error %v", res.Outcome, err)
+		}
+	}
+	order := make(chan *contract.Lease, 3)
+	wait := func(r *contract.AcquireRequest, waiters int64) {
+		t.Helper()
+		r.Wait = 25 * time.Second
+		ctx := b.within(30 * time.Second)
+		go func() {
+			res, err := b.store.Acquire(ctx, r)
+			if err != nil || res.Outcome != contract.OutcomeAcquired {
+				t.Errorf("%s: got %v, error %v", r.RequestID, res.Outcome, err)
+			}
+			order <- res.Lease
+		}()
+		b.eventually("it waits", func() bool { return b.health().Waiters == waiters })
+	}
+	next := func() *contract.Lease {
+		t.Helper()
+		if res, err := b.store.Release(b.within(proc.Patience), releaseOf(held, b.ids.Add(1))); err != nil || res.Outcome != contract.OutcomeReleased {
+			t.Fatalf("release: %v, %v", res.Outcome, err)
+		}
+		if held = <-order; held == nil {
+			t.Fatal("nobody was served")
+		}
+		return held
+	}
+	stays, since := b.acquireOf("key"), b.acquireOf("key")
+	wait(stays, 1)
+	if got := next().RequestID; got != stays.RequestID {
+		t.Fatalf("%s is served, want the one who waits", got)
+	}
+	wait(since, 1)
+	wait(last, 2)
+	for _, want := range []string{since.RequestID, last.RequestID} {
+		if got := next().RequestID; got != want {
+			t.Errorf("%s is served, want %s", got, want)
+		}
+	}
+}
+
 // TestQueue_awayAreForgotten lets many wait for a moment and never come back,
 // while one who stays keeps the queue from being forgotten as a whole.
 func TestQueue_awayAreForgotten(t *testing.T) { // alone: it is much work for the machine

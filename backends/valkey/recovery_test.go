@@ -10,6 +10,7 @@ import (
 
 	"leased/backends/valkey"
 	"leased/contract"
+	"leased/contract/contracttest"
 	"leased/test/proc"
 )
 
@@ -182,6 +183,31 @@ func TestOrphansAreSwept(t *testing.T) {
 	}
 }
 
+// TestExpiry_recordedLate has nobody there to record an expiry for longer than the
+// history is kept: it is kept from when it was recorded.
+func TestExpiry_recordedLate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.acquireOf("brief")
+	r.TTL, r.Retention = 300*time.Millisecond, contract.Retention{Idempotency: time.Second, History: 4 * time.Second, HistoryPerKey: 64}
+	gone := open(t, valkey.Config{Addresses: []string{b.server.Addr}})
+	if err := b.store.Close(b.within(proc.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	res, err := gone.Acquire(b.within(proc.Patience), r)
+	if err != nil || res.Outcome != contract.OutcomeAcquired {
+		t.Fatalf("acquire: %v, %v", res.Outcome, err)
+	}
+	gone.Kill()
+	contracttest.AdvanceRealTime(t, r.Retention.History+time.Second)
+	late := open(t, valkey.Config{Addresses: []string{b.server.Addr}})
+	defer func() { _ = late.Close(b.within(proc.Patience)) }()
+	got, err := late.Get(b.within(proc.Patience), &contract.GetRequest{Namespace: r.Namespace, LeaseID: res.Lease.ID})
+	if err != nil || got.Outcome != contract.OutcomeFound || got.Lease.State != contract.StateExpired {
+		t.Errorf("get: got %v, error %v, want the expired lease", got.Outcome, err)
+	}
+}
+
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -189,6 +215,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 50 {
 		r := b.acquireOf(fmt.Sprint("brief-", i%5))
 		r.Retention, r.TTL = keep, 10*time.Second
+		if i%2 == 0 {
+			r.JobID = "job"
+		}
 		res, err := b.store.Acquire(b.within(proc.Patience), r)
 		if err != nil || res.Outcome != contract.OutcomeAcquired {
 			t.Fatalf("acquire: %v, %v", res.Outcome, err)

@@ -31,7 +31,15 @@ func TestReplay_shortRetention(t *testing.T) {
 		t.Fatalf("release: %v, %v", res.Outcome, err)
 	}
 	base, kid := b.store.Base("bench"), res.Lease.KeyID.String()
+	unended := b.acquireOf("unended")
+	unended.TTL, unended.Retention = r.TTL, r.Retention
+	if res, err := b.store.Acquire(b.within(time.Second), unended); err != nil || res.Outcome != contract.OutcomeAcquired {
+		t.Fatalf("acquire: %v, %v", res.Outcome, err)
+	}
 	contracttest.AdvanceRealTime(t, 3*time.Second) // beyond both retentions
+	if res, err := b.store.Acquire(b.within(time.Second), unended); err != nil || res.Outcome != contract.OutcomeAcquired || !res.Replayed {
+		t.Errorf("the acquire of a lease that is held, again: got %v, error %v, want it replayed", res.Outcome, err)
+	}
 	got, err := b.store.Acquire(b.within(time.Second), r)
 	if err != nil || got.Outcome != contract.OutcomeEndedReleased || got.Lease == nil {
 		t.Errorf("the acquire again: got %v, error %v, want released with the lease", got.Outcome, err)

@@ -38,8 +38,13 @@ func getUnknown(e *Env) {
 	l := e.grant(s, e.key("held"), alice)
 	flipped := l.ID
 	flipped[31] ^= 1
+	older := e.end(s, e.grant(s, e.key("other"), alice))
+	e.end(s, e.grant(s, older.Key, alice))
+	e.grant(s, older.Key, alice)
 	for _, id := range []contract.LeaseID{
 		flipped,
+		// Of one key's id and what tells another key's leases apart.
+		contract.NewLeaseID(l.KeyID, [16]byte(older.ID[16:])),
 		contract.NewLeaseID(l.KeyID, [16]byte{}),
 		contract.NewLeaseID(e.key("never leased").ID(), [16]byte(l.ID[16:])),
 	} {

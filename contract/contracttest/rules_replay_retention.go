@@ -39,9 +39,10 @@ func replayedEach(e *Env, a, b contract.Store, life time.Duration) bool {
 	keep := contract.Retention{Idempotency: life, HistoryPerKey: 2}
 	brief := keep
 	brief.Idempotency /= 4
+	ttl := e.long()
 	grant := func(name string, keep contract.Retention) (*contract.AcquireRequest, contract.Lease) {
 		r := e.newAcquire(e.key(name+life.String()), alice)
-		r.Retention = keep
+		r.Retention, r.TTL = keep, ttl
 		return r, e.granted(a, r)
 	}
 	end := func(l contract.Lease) {
@@ -52,6 +53,17 @@ func replayedEach(e *Env, a, b contract.Store, life time.Duration) bool {
 	sent := e.mark()
 	acquire, l := grant("acquired", keep)
 	end(l)
+	// A store that keeps a lease for what was left of its TTL must not live on that.
+	ttl = e.ttl(life / 2)
+	fleeting, l := grant("fleeting", keep)
+	ttl = e.long()
+	ending := e.newRelease(l)
+	ending.Retention = brief
+	ended, err := a.Release(e.ctx(), ending)
+	if e.atMost(sent) >= life/2 {
+		return false // it may have expired before
+	}
+	e.answered("release", ended, err, contract.OutcomeReleased)
 	_, l = grant("renewed", brief)
 	renew := e.newRenew(l)
 	renew.Retention = keep
@@ -69,6 +81,7 @@ func replayedEach(e *Env, a, b contract.Store, life time.Duration) bool {
 	for _, at := range []time.Duration{keep.Idempotency / 2, keep.Idempotency * 3 / 4, keep.Idempotency * 9 / 10} {
 		e.advance(at - e.atMost(sent))
 		acquired, err1 := b.Acquire(e.ctx(), acquire)
+		fled, err5 := b.Acquire(e.ctx(), fleeting)
 		renewed, err2 := b.Renew(e.ctx(), renew)
 		released, err3 := b.Release(e.ctx(), release)
 		revoked, err4 := b.Revoke(e.ctx(), revoke)
@@ -76,6 +89,7 @@ func replayedEach(e *Env, a, b contract.Store, life time.Duration) bool {
 			break
 		}
 		e.replayed(e.answered("acquire again", acquired, err1, contract.OutcomeEndedReleased))
+		e.replayed(e.answered("acquire of a short lease again", fled, err5, contract.OutcomeEndedReleased))
 		e.replayed(e.answered("renew again", renewed, err2, contract.OutcomeEndedReleased))
 		e.replayed(e.answered("release again", released, err3, contract.OutcomeReleased))
 		e.replayed(e.answered("revoke again", revoked, err4, contract.OutcomeRevoked))
