@@ -40,7 +40,7 @@ func newMark() []byte {
 
 // want is what an acquire reads.
 func (a *attempt) want() want {
-	w := want{scope: a.scope}
+	w := want{queue: true, scope: a.scope}
 	if a.req.Limits.LeasesPerOwner > 0 {
 		w.owner = a.req.Owner
 	}

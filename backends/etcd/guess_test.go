@@ -2,11 +2,76 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"leased/contract"
 )
+
+// TestStore_queueLeftAlone has a queue that cannot be read. Who reads the key, or
+// holds it, does not read its queue, however long that is.
+func TestStore_queueLeftAlone(t *testing.T) {
+	s := openInside(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r := waitingAttempt(t).req
+	res, err := s.Acquire(ctx, &r)
+	if err != nil || res.Outcome != contract.OutcomeAcquired {
+		t.Fatalf("acquire: got %v, error %v", res.Outcome, err)
+	}
+	l, ref := res.Lease, keyRef{r.Namespace, r.Key.ID()}
+	if _, fail := s.pool.txn(ctx, nil, []clientv3.Op{clientv3.OpPut(s.names.place(ref, "00-0"), "garbage")}); fail != nil {
+		t.Fatal(fail)
+	}
+	for what, call := range map[string]func() error{
+		"acquire": func() error {
+			other := r
+			other.RequestID = "other"
+			_, err := s.Acquire(ctx, &other)
+			return err
+		},
+		"get the key": func() error {
+			_, err := s.GetKey(ctx, &contract.GetKeyRequest{Namespace: r.Namespace, KeyID: l.KeyID})
+			return err
+		},
+	} {
+		if err := call(); contract.CodeOf(err) != contract.CodeInternal {
+			t.Errorf("%s: got error %v, want internal: a place cannot be read", what, err)
+		}
+	}
+	for _, forgotten := range []bool{false, true} {
+		remember := func() {
+			if forgotten {
+				s.hints.clear()
+			}
+		}
+		remember()
+		if res, err := s.Check(ctx, &contract.CheckRequest{Namespace: r.Namespace, KeyID: l.KeyID, Token: l.Token}); err != nil || res.Outcome != contract.OutcomeCurrent {
+			t.Errorf("check: got %v, error %v", res.Outcome, err)
+		}
+		if res, err := s.Get(ctx, &contract.GetRequest{Namespace: r.Namespace, LeaseID: l.ID}); err != nil || res.Outcome != contract.OutcomeFound {
+			t.Errorf("get: got %v, error %v", res.Outcome, err)
+		}
+		if res, err := s.History(ctx, &contract.HistoryRequest{Namespace: r.Namespace, KeyID: l.KeyID}); err != nil || len(res.Events) != 1 {
+			t.Errorf("history: got %d events, error %v, want 1", len(res.Events), err)
+		}
+		remember()
+		if res, err := s.Renew(ctx, &contract.RenewRequest{
+			Namespace: r.Namespace, RequestID: fmt.Sprint("renew-", forgotten), Owner: l.Owner, Instance: l.Instance, LeaseID: l.ID, Token: l.Token, Retention: r.Retention,
+		}); err != nil || res.Outcome != contract.OutcomeRenewed {
+			t.Errorf("renew: got %v, error %v", res.Outcome, err)
+		}
+		remember()
+	}
+	if res, err := s.Release(ctx, &contract.ReleaseRequest{
+		Namespace: r.Namespace, RequestID: "end", Owner: l.Owner, Instance: l.Instance, LeaseID: l.ID, Token: l.Token, Retention: r.Retention,
+	}); err != nil || res.Outcome != contract.OutcomeReleased {
+		t.Errorf("release: got %v, error %v", res.Outcome, err)
+	}
+}
 
 // TestStore_revisionsComeAgain has a gateway remember a key as it was at a revision
 // that etcd, put back to a backup, has given to something else since: the key is

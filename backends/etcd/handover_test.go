@@ -52,7 +52,7 @@ func TestLine_joinsWithHandOver(t *testing.T) {
 	if fail != nil {
 		t.Fatal(fail)
 	}
-	st, err := s.load(ctx, bob.ref, want{})
+	st, err := s.load(ctx, bob.ref, want{queue: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestLine_joinsWithHandOver(t *testing.T) {
 	default:
 		t.Fatal("the key was not handed on with the release")
 	}
-	if st, err = s.load(ctx, bob.ref, want{}); err != nil {
+	if st, err = s.load(ctx, bob.ref, want{queue: true}); err != nil {
 		t.Fatal(err)
 	}
 	p := st.queue.place(carol.scope)

@@ -44,7 +44,7 @@ func (h *hints) wrote(ref keyRef, r *record) {
 func (h *hints) read(st *state) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if f := h.floors[st.ref.ns]; f.rev < st.rev {
+	if f := h.floors[st.ref.ns]; st.want.queue && f.rev < st.rev {
 		h.floors[st.ref.ns] = floorHint{st.floor, st.floorMod, st.rev}
 	}
 	if old := h.keys[st.ref]; old != nil && old.rev < st.headMod {
@@ -72,7 +72,7 @@ func (h *hints) state(ref keyRef, w want) *state {
 	defer h.mu.Unlock()
 	head := h.keys[ref]
 	f, ok := h.floors[ref.ns]
-	if head == nil || !ok || w.owner != "" {
+	if head == nil || w.queue && !ok || w.owner != "" {
 		return nil
 	}
 	st := &state{

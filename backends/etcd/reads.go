@@ -92,7 +92,7 @@ func (s *Store) GetKey(ctx context.Context, r *contract.GetKeyRequest) (contract
 	}
 	defer end()
 	ref := keyRef{r.Namespace, r.KeyID}
-	var w want
+	w := want{queue: true}
 	for {
 		st, err := s.view(ctx, ref, w)
 		if err != nil {

@@ -132,7 +132,9 @@ func (r *record) next() *record {
 }
 
 // isOf tells that the lease was granted to the attempt, or to a copy of it.
-func (r *record) isOf(a *attempt) bool { return r.Owner == a.req.Owner && r.RequestID == a.req.RequestID }
+func (r *record) isOf(a *attempt) bool {
+	return r.Owner == a.req.Owner && r.RequestID == a.req.RequestID
+}
 
 func (r *record) keep(k contract.Retention) {
 	r.KeepAnswer, r.KeepHistory, r.KeepEvents = k.Idempotency, k.History, k.HistoryPerKey

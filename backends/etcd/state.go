@@ -19,6 +19,7 @@ type keyRef struct {
 
 // want says what else to read beside the key itself.
 type want struct {
+	queue   bool           // who waits, and the floor: for whoever grants or shows them
 	scope   contract.Scope // whose answer; zero for none
 	ordinal uint64         // which archived lease; 0 for none
 	owner   string         // whose leases are counted; empty for none
@@ -48,11 +49,12 @@ type state struct {
 
 // ops reads a state.
 func (s *Store) ops(ref keyRef, w want) []clientv3.Op {
-	ops := []clientv3.Op{
-		clientv3.OpGet(s.names.key(ref.ns, ref.id), clientv3.WithPrefix()),
-		clientv3.OpGet(s.names.queue(ref), clientv3.WithPrefix()),
-		clientv3.OpGet(s.names.floor(ref.ns)),
-		clientv3.OpGet(s.names.sessions(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+	ops := []clientv3.Op{clientv3.OpGet(s.names.key(ref.ns, ref.id), clientv3.WithPrefix())}
+	if w.queue {
+		ops = append(ops,
+			clientv3.OpGet(s.names.queue(ref), clientv3.WithPrefix()),
+			clientv3.OpGet(s.names.floor(ref.ns)),
+			clientv3.OpGet(s.names.sessions(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	}
 	if w.scope != (contract.Scope{}) {
 		ops = append(ops, clientv3.OpGet(s.names.answer(w.scope)))
@@ -97,19 +99,12 @@ func (s *Store) parse(ref keyRef, w want, resp *clientv3.TxnResponse, from int) 
 		return nil, err
 	}
 	defer s.hints.read(st)
-	var err error
-	if st.queue, err = decodeQueue(s.names.queue(ref), next()); err != nil {
-		return nil, err
-	}
-	for _, kv := range next() {
-		if st.floor, err = decodeFloor(kv.Value); err != nil {
+	if w.queue {
+		if err := st.takeQueue(s.names, next(), next(), next()); err != nil {
 			return nil, err
 		}
-		st.floorMod = kv.ModRevision
 	}
-	for _, kv := range next() {
-		st.sessions[strings.TrimPrefix(string(kv.Key), s.names.sessions())] = true
-	}
+	var err error
 	if w.scope != (contract.Scope{}) {
 		for _, kv := range next() {
 			if st.answer, err = decodeAnswer(kv); err != nil {
@@ -135,6 +130,23 @@ func (s *Store) parse(ref keyRef, w want, resp *clientv3.TxnResponse, from int) 
 		s.tokens.see(st.head.token())
 	}
 	return st, nil
+}
+
+// takeQueue reads the queue, the floor and the sessions.
+func (st *state) takeQueue(n names, places, floors, sessions []*mvccpb.KeyValue) (err error) {
+	if st.queue, err = decodeQueue(n.queue(st.ref), places); err != nil {
+		return err
+	}
+	for _, kv := range floors {
+		if st.floor, err = decodeFloor(kv.Value); err != nil {
+			return err
+		}
+		st.floorMod = kv.ModRevision
+	}
+	for _, kv := range sessions {
+		st.sessions[strings.TrimPrefix(string(kv.Key), n.sessions())] = true
+	}
+	return nil
 }
 
 // takeKey reads what lies under the key's own prefix.
