@@ -3,6 +3,7 @@ package raftkv
 import (
 	"context"
 	"encoding/binary"
+	"math"
 
 	"leased/contract"
 )
@@ -18,7 +19,9 @@ func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.Lis
 	if err != nil {
 		return contract.ListResult{}, err
 	}
-	// A long scan must not hold up Apply: it runs on a frozen copy.
+	// A long scan must not hold up Apply: it runs on a frozen copy. After that each
+	// change copies what it touches, which would slow down all others if every short
+	// list cost them so much.
 	// Whatever came due before the first look is ended; what comes due during
 	// the scan is shown as it was then.
 	var now int64
@@ -29,10 +32,18 @@ func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.Lis
 		d, ok := st.expiries.Min()
 		return ok && d.at <= now
 	}
-	if err := s.engine.read(ctx, isDue, func(*state, int64) {}); err != nil {
+	var out contract.ListResult
+	whole := false
+	if err := s.engine.read(ctx, isDue, func(st *state, _ int64) { out, whole = q.run(ctx, st, now, briefScan) }); err != nil {
 		return contract.ListResult{}, err
 	}
-	return q.run(ctx, s.engine.fsm.freeze(), now)
+	if !whole {
+		out, whole = q.run(ctx, s.engine.fsm.freeze(), now, math.MaxInt)
+	}
+	if !whole {
+		return contract.ListResult{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "the deadline passed during the scan")
+	}
+	return out, nil
 }
 
 func (f *FSM) freeze() *state {
@@ -88,15 +99,23 @@ func newQuery(r *contract.ListRequest) (*query, error) {
 	return q, err
 }
 
-// scanCheck is how many leases a scan looks at between looks at its deadline.
-const scanCheck = 4096
+const (
+	// scanCheck is how many leases a scan looks at between looks at its deadline.
+	scanCheck = 4096
+	// briefScan is how many leases a list looks at while nothing can be applied:
+	// that takes less than 100 µs.
+	briefScan = 256
+)
 
-func (q *query) run(ctx context.Context, s *state, now int64) (contract.ListResult, error) {
-	var out contract.ListResult
+// run returns the page, and whether it is whole: it is not if there are more than
+// most leases to be looked at, or the deadline passes.
+func (q *query) run(ctx context.Context, s *state, now int64, most int) (out contract.ListResult, whole bool) {
 	seen, more := 0, false
+	whole = true
 	var last *lease
 	q.scan(s, func(l *lease) bool {
-		if seen++; seen%scanCheck == 0 && ctx.Err() != nil {
+		if seen++; seen > most || seen%scanCheck == 0 && ctx.Err() != nil {
+			whole = false
 			return false
 		}
 		if l == nil || !q.matches(l) {
@@ -110,13 +129,10 @@ func (q *query) run(ctx context.Context, s *state, now int64) (contract.ListResu
 		last = l
 		return true
 	})
-	if ctx.Err() != nil {
-		return contract.ListResult{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "the deadline passed during the scan")
-	}
 	if more {
 		out.NextCursor = listCursor{id: last.id, token: last.token}.encode(q.state)
 	}
-	return out, nil
+	return out, whole
 }
 
 // scan calls f with the leases that can match, in order, from after the cursor,
