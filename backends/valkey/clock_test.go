@@ -56,6 +56,32 @@ func TestClock_setBackALittle(t *testing.T) {
 	}
 }
 
+// TestClock_setBackInQueue has those who wait have come at an instant that is still to
+// come, as if the clock had been set back since: who comes now is behind them.
+func TestClock_setBackInQueue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	held := b.grant("key")
+	out := b.queue("key", "before")
+	q := b.store.Base("bench") + ":q:" + held.KeyID.String()
+	places := strings.TrimSpace(b.server.Do(t, "EVAL", `local s = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
+		redis.call('ZINCRBY', KEYS[1], 60000000, s) return redis.call('ZCARD', KEYS[1])`, "1", q))
+	if places != "1" {
+		t.Fatalf("%s places, want one", places)
+	}
+	later := b.queue("key", "since")
+	if res, err := b.store.Release(b.within(proc.Patience), releaseOf(held, b.ids.Add(1))); err != nil || res.Outcome != contract.OutcomeReleased {
+		t.Fatalf("release: %v, %v", res.Outcome, err)
+	}
+	first, second := <-out, <-later
+	if first.err != nil || second.err != nil || first.res.Outcome != contract.OutcomeAcquired || second.res.Outcome != contract.OutcomeAcquired {
+		t.Fatalf("got %v, %v and %v, %v", first.res.Outcome, first.err, second.res.Outcome, second.err)
+	}
+	if first.res.Lease.Token >= second.res.Lease.Token {
+		t.Errorf("who came before has token %d, who came since %d", first.res.Lease.Token, second.res.Lease.Token)
+	}
+}
+
 // TestRaiseFloor_epoch raises the floor where the clock is behind the epoch of the
 // stream: no event's id may be used again, not even then.
 func TestRaiseFloor_epoch(t *testing.T) {
