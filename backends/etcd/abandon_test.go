@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -66,7 +67,8 @@ func TestLine_claimed(t *testing.T) {
 		})
 		return s
 	}
-	committed(t, open(), a)
+	first := open()
+	_, g := committed(t, first, a)
 	s, copied := open(), newAttempt(&a.req)
 	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
 	sp := &spot{a: copied}
@@ -101,6 +103,9 @@ func TestLine_claimed(t *testing.T) {
 	if len(turn.answers) != 1 || turn.answers[0].msg.res.Outcome != contract.OutcomeAcquired || !turn.answers[0].msg.res.Replayed {
 		t.Errorf("got %+v, want the grant replayed", turn.answers)
 	}
+	if ok, err := first.undo(ctx, a, &share{id: g.record.id, rev: g.record.rev}); err != nil || ok || !active(t, l) {
+		t.Errorf("undo by who had it first: got %v, error %v, want it left to who claimed it", ok, err)
+	}
 }
 
 // TestLine_claimed_forNobody leaves a grant to the gateway that has it where nobody
@@ -128,5 +133,23 @@ func TestLine_claimed_forNobody(t *testing.T) {
 	}
 	if ok, err := s.undo(ctx, a, &share{id: g.record.id, rev: g.record.rev}); err != nil || !ok {
 		t.Errorf("undo by who has it: got %v, error %v, want it undone", ok, err)
+	}
+}
+
+// TestStore_claim_undone claims a grant that was taken back since it was seen.
+func TestStore_claim_undone(t *testing.T) {
+	s, a := openInside(t), waitingAttempt(t)
+	_, g := committed(t, s, a)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	st, err := s.load(ctx, a.ref, a.want())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := s.undo(ctx, a, &share{id: g.record.id, rev: g.record.rev}); err != nil || !ok {
+		t.Fatalf("undo: got %v, error %v", ok, err)
+	}
+	if _, ok, err := s.claim(ctx, st, newAttempt(&a.req), contract.Result{}); ok || !errors.Is(err, undoneError{}) {
+		t.Errorf("claim: got %v, error %v, want it undone", ok, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leased/contract"
+	"leased/test/proc"
 )
 
 // TestStore_queueLeftAlone has a queue that cannot be read. Who reads the key, or
@@ -125,5 +126,82 @@ func TestStore_revisionsComeAgain(t *testing.T) {
 	after, err := s.load(ctx, ref, want{})
 	if err != nil || after.active() == nil || after.head.id != held.ID || after.headMod != stored.headMod {
 		t.Errorf("the holder's lease has changed, error %v", err)
+	}
+}
+
+// TestStore_overMeanwhile ends a lease in etcd, as the end of its TTL or of its
+// maximum lifetime does, under a gateway that remembers it as held: neither is it
+// renewed, nor does its release count, also where somebody waits to be served.
+func TestStore_overMeanwhile(t *testing.T) {
+	s := openInside(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, c := range []struct {
+		name, part string
+		waits      bool
+		call       func(l *contract.Lease, keep contract.Retention) (contract.Result, error)
+	}{
+		{"renewal after the lifetime", partLife, false, func(l *contract.Lease, keep contract.Retention) (contract.Result, error) {
+			return s.Renew(ctx, &contract.RenewRequest{
+				Namespace: l.Namespace, RequestID: "again", Owner: l.Owner, Instance: l.Instance, LeaseID: l.ID, Token: l.Token, Retention: keep,
+			})
+		}},
+		{"release after the lifetime", partLife, false, release(ctx, s)},
+		{"release after the TTL", partAlive, false, release(ctx, s)},
+		{"release with a waiter after the TTL", partAlive, true, release(ctx, s)},
+		{"release with a waiter after the lifetime", partLife, true, release(ctx, s)},
+	} {
+		r := waitingAttempt(t).req
+		r.Key.Target.ID = c.name
+		res, err := s.Acquire(ctx, &r)
+		if err != nil || res.Outcome != contract.OutcomeAcquired {
+			t.Fatalf("%s: acquire: got %v, error %v", c.name, res.Outcome, err)
+		}
+		l, ref := res.Lease, keyRef{r.Namespace, r.Key.ID()}
+		if renewed, err := s.Renew(ctx, &contract.RenewRequest{
+			Namespace: l.Namespace, RequestID: "renew", Owner: l.Owner, Instance: l.Instance, LeaseID: l.ID, Token: l.Token, Retention: r.Retention,
+		}); err != nil || renewed.Outcome != contract.OutcomeRenewed {
+			t.Fatalf("%s: renew: got %v, error %v", c.name, renewed.Outcome, err)
+		}
+		served := make(chan contract.Result, 1)
+		if c.waits {
+			other := r
+			other.Owner = "bob"
+			go func() {
+				res, _ := s.Acquire(ctx, &other)
+				served <- res
+			}()
+			proc.Until(t, "bob is known to wait", 10*time.Second, func() bool {
+				s.linesMu.Lock()
+				line := s.lines[ref]
+				s.linesMu.Unlock()
+				if line == nil {
+					return false
+				}
+				line.mu.Lock()
+				defer line.mu.Unlock()
+				return line.known.st != nil && len(line.known.st.queue.places) == 1
+			})
+		}
+		// It is noticed after sweepPause at the earliest.
+		if _, fail := s.pool.txn(ctx, nil, []clientv3.Op{clientv3.OpDelete(s.names.key(ref.ns, ref.id) + c.part)}); fail != nil {
+			t.Fatal(fail)
+		}
+		if res, err := c.call(l, r.Retention); err != nil || res.Outcome != contract.OutcomeEndedExpired {
+			t.Errorf("%s: got %v, error %v, want expired", c.name, res.Outcome, err)
+		}
+		if c.waits {
+			if got := <-served; got.Outcome != contract.OutcomeAcquired {
+				t.Errorf("%s: the waiter got %v", c.name, got.Outcome)
+			}
+		}
+	}
+}
+
+func release(ctx context.Context, s *Store) func(*contract.Lease, contract.Retention) (contract.Result, error) {
+	return func(l *contract.Lease, keep contract.Retention) (contract.Result, error) {
+		return s.Release(ctx, &contract.ReleaseRequest{
+			Namespace: l.Namespace, RequestID: "end", Owner: l.Owner, Instance: l.Instance, LeaseID: l.ID, Token: l.Token, Retention: keep,
+		})
 	}
 }
