@@ -19,6 +19,15 @@ func waitLeaseQuota(e *Env) {
 	next := e.park(b, e.newWaiter(held.Key, carol))
 	other := e.grant(b, e.key("other"), bob) // while it waits its owner uses up the quota
 
+	// Who has a place is told of the quota at its turn, and not before.
+	look := *r
+	look.Wait = 0
+	for _, s := range []contract.Store{a, b} {
+		if q := e.acquire(s, &look, contract.OutcomeConflict).Queue; q.Position != 1 {
+			e.Errorf("a waiter looks without waiting, its owner at the quota: got %+v, want the first place", q)
+		}
+	}
+
 	since := e.handOver(b, held)
 	e.finished(full)
 	res := e.answered("waiting acquire at the quota", full.res, full.err, contract.OutcomeQuotaExceeded)
