@@ -36,13 +36,12 @@ func (s *Store) nextInLine(st *state) *next {
 	}
 	known := *l.known.st
 	known.told = l.known.told
-	i := known.queue.first(known.sessions)
-	if i < 0 || !known.queue.certain(known.sessions) {
-		return nil
+	if known.queue.first(known.sessions) != 0 {
+		return nil // nobody waits, or who is before the first may be there
 	}
-	p := &known.queue.places[i]
+	p := &known.queue.places[0]
 	sp := l.waiting[p.scope]
-	if i != 0 || sp == nil || sp.pending || sp.a.req.Limits.LeasesPerOwner > 0 || !p.equalPrint(sp.a.print) ||
+	if sp == nil || sp.pending || sp.a.req.Limits.LeasesPerOwner > 0 || !p.equalPrint(sp.a.print) ||
 		!slices.ContainsFunc(sp.calls, func(w *waiter) bool { return !w.leaving }) {
 		return nil
 	}
