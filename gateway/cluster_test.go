@@ -169,3 +169,16 @@ func (k *keptAudit) outcomes(operation string) string {
 	}
 	return strings.Join(all, " ")
 }
+
+// A backup that does not end is not read for ever, and one of the largest size is.
+func TestCluster_restoreTooLarge(t *testing.T) {
+	f := new(fakeCluster)
+	r := newRig(t, withCluster(f), func(o *Options) { o.MaxRestore = 100 })
+	if a := r.restore(t, strings.Repeat("x", 100)); a.status != http.StatusOK || len(f.restored) != 100 {
+		t.Errorf("100 bytes: got status %d, %d bytes restored", a.status, len(f.restored))
+	}
+	p := wantProblem(t, r.restore(t, strings.Repeat("x", 101)), api.CodeTooLarge)
+	if p.Detail != "the backup is larger than 100 bytes" {
+		t.Errorf("got the detail %q", p.Detail)
+	}
+}

@@ -17,6 +17,11 @@ import (
 // say nothing; a longer one is cut to it.
 const DefaultMaxTimeout = 10 * time.Minute
 
+// DefaultMaxRestore is how large a backup can be that is restored, in bytes, when
+// Options say nothing. It is far above what the memory of a node holds, and there
+// so that a file that never ends, which only an administrator can send, does.
+const DefaultMaxRestore = 64 << 30
+
 // Options configure a Gateway.
 type Options struct {
 	// Namespaces are served under their names; at least one.
@@ -37,6 +42,9 @@ type Options struct {
 	Version string
 	// MaxTimeout caps ?timeout; 0 means DefaultMaxTimeout.
 	MaxTimeout time.Duration
+	// MaxRestore caps the size of a backup that is restored, in bytes; 0 means
+	// DefaultMaxRestore.
+	MaxRestore int64
 	// Now is the clock of audit events and latencies; nil means time.Now. No
 	// lease depends on it.
 	Now func() time.Time
@@ -62,6 +70,9 @@ func New(o Options) (*Gateway, error) {
 	if o.MaxTimeout <= 0 {
 		o.MaxTimeout = DefaultMaxTimeout
 	}
+	if o.MaxRestore <= 0 {
+		o.MaxRestore = DefaultMaxRestore
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -82,7 +93,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	s := &Service{
 		router: r, auth: o.Auth, audit: o.Audit, cluster: o.Cluster, drainer: newDrainer(),
-		logger: o.Logger, maxTimeout: o.MaxTimeout, streams: defaultStreamTimes(), now: o.Now,
+		logger: o.Logger, maxTimeout: o.MaxTimeout, maxRestore: o.MaxRestore, streams: defaultStreamTimes(), now: o.Now,
 	}
 	h, err := newHandler(s, m, &o)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leased/contract"
+	"leased/gateway/api"
 )
 
 // metrics are the gateway's. Every label is from a closed set: the configured
@@ -124,8 +125,31 @@ func (m *metrics) namespace(name string) *namespaceMetrics {
 	}
 	for op := opAcquire; op < opExpire; op++ {
 		n.durations[op] = m.duration.WithLabelValues(name, op.String())
+		for _, code := range []api.Code{api.CodeUnavailable, api.CodeOutcomeUnknown} {
+			n.operation(op, verdictOfCode(code))
+		}
+	}
+	for _, v := range renewFailures() {
+		m.renewFailures.WithLabelValues(name, v.String())
 	}
 	return n
+}
+
+// renewFailures returns how renewals end that do not renew. These are counted from
+// 0, as is what operators are told to be alerted by: of a series that begins with
+// its first failure no rate sees that one.
+func renewFailures() []verdict {
+	all := []verdict{
+		verdict(contract.OutcomeNotFound), verdict(contract.OutcomeNotOwner), verdict(contract.OutcomeStaleToken),
+		verdict(contract.OutcomeEndedExpired), verdict(contract.OutcomeEndedReleased), verdict(contract.OutcomeEndedRevoked),
+		verdict(contract.OutcomeRequestIDReused),
+	}
+	for _, code := range []api.Code{
+		api.CodeInvalid, api.CodeDenied, api.CodeUnavailable, api.CodeTimeout, api.CodeOutcomeUnknown, api.CodeClosed, api.CodeInternal,
+	} {
+		all = append(all, verdictOfCode(code))
+	}
+	return all
 }
 
 // count counts one operation. took is negative for what has no duration of its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -91,7 +92,10 @@ func TestMetrics(t *testing.T) {
 	}
 	got := r.shown(t, "leased_active", "leased_conflicts", "leased_expir", "leased_namespace_ready", "leased_operations",
 		"leased_renew_failures", "leased_revocations", "leased_stale", "leased_waiters")
-	got = slices.DeleteFunc(got, func(s string) bool { return strings.Contains(s, "_bucket") })
+	got = slices.DeleteFunc(got, func(s string) bool {
+		counted := strings.HasPrefix(s, "leased_operations") || strings.HasPrefix(s, "leased_renew_failures")
+		return strings.Contains(s, "_bucket") || counted && strings.HasSuffix(s, " 0")
+	})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
@@ -106,6 +110,48 @@ func TestMetrics(t *testing.T) {
 	}
 	if got := r.shown(t, "leased_build_info"); len(got) != 1 || !strings.Contains(got[0], `version="v0.0.0-test"`) {
 		t.Errorf("got build info %v", got)
+	}
+}
+
+// TestMetrics_fresh: what the guide to operations says to be alerted by is there
+// before anything happened, with 0: no rate sees the first count of a series that
+// begins with it.
+func TestMetrics_fresh(t *testing.T) {
+	r := newRig(t)
+	const guide = "../docs/operations.md"
+	text, err := os.ReadFile(guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, watch, found := strings.Cut(string(text), "\n## Watch\n")
+	watch, _, _ = strings.Cut(watch, "\n## ")
+	rows := regexp.MustCompile("(?m)^\\| `(leased_[a-z_]+)`(?: with outcome `([a-z_]+)` or `([a-z_]+)`)? \\|").FindAllStringSubmatch(watch, -1)
+	if !found || len(rows) < 6 || rows[4][2] == "" {
+		t.Fatalf("%s does not say what to watch as this test reads it: %q", guide, rows)
+	}
+	for _, row := range rows {
+		for _, outcome := range row[2:] {
+			if row[2] == "" {
+				outcome = ""
+			}
+			shown := slices.DeleteFunc(r.shown(t, row[1]), func(line string) bool {
+				return !strings.Contains(line, `namespace="default"`) || outcome != "" && !strings.Contains(line, `outcome="`+outcome+`"`)
+			})
+			if len(shown) == 0 {
+				t.Errorf("%s%s is not shown", row[1], outcome)
+			}
+			for _, line := range shown {
+				if !strings.HasSuffix(line, " 0") {
+					t.Errorf("nothing has happened: %s", line)
+				}
+			}
+		}
+	}
+	for _, reason := range []string{"ended_expired", "stale_token", "unavailable"} {
+		want := `leased_renew_failures_total{namespace="default",reason="` + reason + `"} 0`
+		if got := r.shown(t, "leased_renew_failures_total"); !slices.Contains(got, want) {
+			t.Errorf("got %q, want %s among them", got, want)
+		}
 	}
 }
 

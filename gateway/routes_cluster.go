@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -137,6 +138,22 @@ func (p *paced) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
+// limited is a body of limited size that tells whether it was too large: whoever
+// reads it may say only that it ended.
+type limited struct {
+	from     io.Reader
+	exceeded bool
+}
+
+// Read implements io.Reader.
+func (l *limited) Read(b []byte) (int, error) {
+	n, err := l.from.Read(b)
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		l.exceeded = true
+	}
+	return n, err
+}
+
 func (h *handler) restore(x *exchange) error {
 	if err := x.takeTimeout(); err != nil {
 		return err
@@ -151,7 +168,12 @@ func (h *handler) restore(x *exchange) error {
 	var reply *api.RestoreReply
 	err := h.service.administer(&x.call, auditRestore, "", func(c Cluster) error {
 		var err error
-		reply, err = c.Restore(ctx, &paced{r: x.r.Body, control: control})
+		body := &limited{from: http.MaxBytesReader(x.c.Writer, x.r.Body, h.service.maxRestore)}
+		reply, err = c.Restore(ctx, &paced{r: body, control: control})
+		if err != nil && body.exceeded {
+			// What is read is restored once it is whole, so nothing was.
+			return refuse(api.CodeTooLarge, fmt.Sprintf("the backup is larger than %d bytes", h.service.maxRestore))
+		}
 		return err
 	})
 	if err != nil {

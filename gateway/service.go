@@ -22,6 +22,7 @@ type Service struct {
 	logger     *slog.Logger
 	maxTimeout time.Duration
 	streams    streamTimes
+	maxRestore int64
 	now        func() time.Time
 }
 

@@ -59,7 +59,11 @@ func verdictOf(outcome contract.Outcome, err error) verdict {
 		}
 		return verdict(outcome)
 	}
-	code := codeOf(err)
+	return verdictOfCode(codeOf(err))
+}
+
+// verdictOfCode returns how a call ended that answered an error with this code.
+func verdictOfCode(code api.Code) verdict {
 	for i, c := range api.Codes() {
 		if c == code {
 			return firstCode + verdict(i)
