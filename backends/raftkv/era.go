@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,6 +30,8 @@ type era struct {
 	over chan struct{}
 	gone context.Context //nolint:containedctx // the life of a leader, for context.AfterFunc
 	end  context.CancelFunc
+	// refused tells that its leader refused a call, and that this was logged.
+	refused atomic.Bool
 }
 
 // eras follows who leads, for all calls of a node.

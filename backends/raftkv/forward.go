@@ -2,6 +2,7 @@ package raftkv
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"leased/contract"
@@ -13,6 +14,10 @@ import (
 const (
 	firstPause = 20 * time.Millisecond
 	maxPause   = 100 * time.Millisecond
+	// refusedPause is how long another leader is waited for after the one there is
+	// said that it does not take such a call, as one of another release may. Asking
+	// it again would change nothing.
+	refusedPause = time.Second
 )
 
 // Forwarder is a handle on the store of a cluster. It implements contract.Store
@@ -107,7 +112,11 @@ func (o *operation[R, T]) run(ctx context.Context) (T, error) {
 		default:
 			return answer, err
 		}
-		if !o.f.rest(ctx, era, pause) {
+		refused := errors.Is(err, errRefused)
+		if refused {
+			pause = refusedPause
+		}
+		if !o.f.rest(ctx, era, pause) || refused && o.f.engine.eras.get() == era {
 			if lost != nil {
 				err = lost
 			}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"leased/contract"
@@ -25,6 +26,9 @@ var (
 	errLeaderGone error = constError("the leader leads no longer and did not answer")
 	errCallerGone error = constError("the caller went away")
 )
+
+// errRefused says that the leader does not take a call.
+var errRefused error = constError("the leader refuses the call")
 
 type constError string
 
@@ -50,8 +54,11 @@ func (o *operation[R, T]) ask(ctx context.Context, era *era) (T, error) {
 	case status == http.StatusMisdirectedRequest:
 		return none, notLeading()
 	case status != http.StatusOK:
-		e.log.Warn("raftkv: the leader refuses a call: is it of another release?", "leader", era.leader, "call", o.verb, "status", status)
-		return none, unavailable(nil, "the node that leads does not take this call; are all nodes of the same release?")
+		if !era.refused.Swap(true) { // one line, not one a call
+			e.log.Warn("raftkv: the leader refuses a call: is it of another release?",
+				"leader", era.leader, "call", o.verb, "status", status, "reason", strings.TrimSpace(string(answer)))
+		}
+		return none, unavailable(errRefused, "the node that leads does not take this call; are all nodes of the same release?")
 	}
 	var a wireAnswer[T]
 	if err := e.wire.answers.Unmarshal(answer, &a); err != nil {

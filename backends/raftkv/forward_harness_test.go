@@ -27,6 +27,7 @@ type pair struct {
 	dir    string
 	offset atomic.Int64 // ns that passed besides
 	start  time.Time
+	change []func(*raftkv.Options) // before engines are made
 
 	mu        sync.Mutex
 	cluster   *cluster.Node
@@ -99,9 +100,9 @@ func (p *fakePeers) elect(id string) {
 	p.changed = make(chan struct{})
 }
 
-func newPair(t contracttest.TB) *pair {
+func newPair(t contracttest.TB, change ...func(*raftkv.Options)) *pair {
 	t.Helper()
-	p := &pair{dir: t.TempDir(), start: time.Now(), handles: make(map[contract.Store]*handle)}
+	p := &pair{dir: t.TempDir(), start: time.Now(), change: change, handles: make(map[contract.Store]*handle)}
 	p.open(t)
 	t.Cleanup(func() { p.close(t) })
 	return p
@@ -123,6 +124,9 @@ func (p *pair) open(t contracttest.TB) {
 		FSM: fsms[0], Proposer: p.cluster, NodeID: "n1", Peers: p.own, Restorer: p.cluster,
 		Clock: func() time.Duration { return time.Since(p.start) + time.Duration(p.offset.Load()) },
 		Wall:  func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
+	}
+	for _, change := range p.change {
+		change(&options)
 	}
 	p.engines[0] = raftkv.New(options)
 	options.FSM, options.NodeID, options.Proposer, options.Peers = fsms[1], "n2", follows{make(chan struct{})}, p.peers

@@ -23,12 +23,24 @@ type PeerHandler struct {
 
 	mu      sync.Mutex
 	waiting map[string]context.CancelCauseFunc // by call id
+	// refused has when a refused call was last logged, by path.
+	refused map[string]time.Time
 }
+
+const (
+	// refusedLine is how often at most a line says that a kind of call is refused.
+	refusedLine = 10 * time.Second
+	// refusedCalls bounds how many kinds of calls that is known of.
+	refusedCalls = 64
+)
 
 // PeerHandler returns the handler for the calls of peers. Like a Store it is
 // closed before the Engine.
 func (e *Engine) PeerHandler() *PeerHandler {
-	p := &PeerHandler{engine: e, store: e.Store(), mux: http.NewServeMux(), calls: make(map[string]peerCall), waiting: make(map[string]context.CancelCauseFunc)}
+	p := &PeerHandler{
+		engine: e, store: e.Store(), mux: http.NewServeMux(), calls: make(map[string]peerCall),
+		waiting: make(map[string]context.CancelCauseFunc), refused: make(map[string]time.Time),
+	}
 	s := p.store
 	handle(p, "acquire", s.Acquire)
 	handle(p, "renew", s.Renew)
@@ -134,8 +146,21 @@ func (p *PeerHandler) decode(w http.ResponseWriter, r *http.Request, body []byte
 	return true
 }
 
+// unreadable says that a call cannot be read. Each that clients make may be one.
 func (p *PeerHandler) unreadable(call string, err error) {
-	p.engine.log.Warn("raftkv: a peer's call cannot be read: is it of another release?", "call", call, "err", err)
+	p.mu.Lock()
+	now := time.Now()
+	due := now.Sub(p.refused[call]) >= refusedLine
+	if due {
+		if len(p.refused) >= refusedCalls {
+			clear(p.refused)
+		}
+		p.refused[call] = now
+	}
+	p.mu.Unlock()
+	if due {
+		p.engine.log.Warn("raftkv: a peer's call cannot be read: is it of another release?", "call", call, "err", err)
+	}
 }
 
 // lead waits for the beginning of the term of a node that was elected just now.
