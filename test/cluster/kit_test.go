@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"leased/client"
 	"leased/gateway/api"
 	"leased/test/proc"
@@ -42,6 +45,7 @@ type load struct {
 	mu       sync.Mutex
 	grants   []time.Time
 	leases   []*api.Lease // those that were not released
+	released []*api.Lease // of those that were, some
 	failures []error
 }
 
@@ -59,7 +63,7 @@ func startLoad(t *testing.T, c *proc.Cluster, workers, attempts int) *load {
 		}
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				l.cycle(ctx, servers, attempts, fmt.Sprintf("%s-w%d-%d", t.Name(), w, i), i%16 == 0)
+				l.cycle(ctx, servers, attempts, fmt.Sprintf("%s-w%d-%d", t.Name(), w, i), i)
 			}
 		})
 	}
@@ -80,14 +84,19 @@ func once(t *testing.T, n *proc.Node) *client.Client {
 	return c
 }
 
-// cycle acquires a key of its own and, unless it is to be kept, releases it.
-func (l *load) cycle(ctx context.Context, servers []*client.Client, attempts int, name string, keep bool) {
+// cycle acquires a key of its own and, but for every 16th, releases it.
+func (l *load) cycle(ctx context.Context, servers []*client.Client, attempts int, name string, i int) {
 	r := acquireRequest(name, time.Hour)
 	got, err := try(ctx, servers, attempts, func(ctx context.Context, c *client.Client) (*client.Answer, error) { return c.Acquire(ctx, r) })
-	if err == nil && !keep {
+	if err == nil && i%16 > 0 {
 		release := releaseRequest(got.Lease)
 		l.note(nil, nil)
 		_, err = try(ctx, servers, attempts, func(ctx context.Context, c *client.Client) (*client.Answer, error) { return c.Release(ctx, release) })
+		if err == nil && i%16 == 1 {
+			l.mu.Lock()
+			l.released = append(l.released, got.Lease)
+			l.mu.Unlock()
+		}
 	} else if err == nil {
 		l.note(got.Lease, nil)
 	}
@@ -150,15 +159,53 @@ func (l *load) longestPause(since time.Time) time.Duration {
 	return longest
 }
 
-// check holds the cluster to every grant that was not released.
+// check holds the cluster to every grant that was acknowledged, and to every
+// release.
 func (l *load) check(t *testing.T, c *client.Client) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, lease := range l.leases {
 		got, err := c.Get(t.Context(), "", lease.LeaseID)
-		if err != nil || got.State != "active" || got.Token != lease.Token {
-			t.Fatalf("lease %s with token %d was acknowledged; now: %+v, error %v", lease.LeaseID, lease.Token, got, err)
+		if err != nil {
+			t.Fatalf("lease %s with token %d was acknowledged; now: %v", lease.LeaseID, lease.Token, err)
+		}
+		sameLease(t, lease, got)
+	}
+	for _, lease := range l.released {
+		if got, err := c.Get(t.Context(), "", lease.LeaseID); err != nil || got.State != "released" || got.Token != lease.Token {
+			t.Fatalf("the release of lease %s was acknowledged; now: %+v, error %v", lease.LeaseID, got, err)
+		}
+	}
+	for _, err := range l.failures {
+		t.Errorf("not done after all attempts: %v", err)
+	}
+}
+
+// sameLease compares a lease with what it was when it was acknowledged.
+func sameLease(t *testing.T, want, got *api.Lease) {
+	t.Helper()
+	ends := cmpopts.IgnoreFields(api.Lease{}, "ExpiresInMS")
+	if diff := cmp.Diff(want, got, ends, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("lease %s (-acknowledged +now):\n%s", want.LeaseID, diff)
+	}
+	if got.State == "active" && (got.ExpiresInMS <= 0 || got.ExpiresInMS > want.TTLMS) {
+		t.Errorf("lease %s of %d ms ends in %d ms", got.LeaseID, want.TTLMS, got.ExpiresInMS)
+	}
+}
+
+// historyOf returns all events of a key, newest first.
+func historyOf(t *testing.T, c *client.Client, keyID string) []api.Event {
+	t.Helper()
+	var events []api.Event
+	for cursor := ""; ; {
+		page, err := c.History(t.Context(), client.HistoryRequest{KeyID: keyID, Cursor: cursor})
+		if err != nil {
+			t.Fatalf("history of %s: %v", keyID, err)
+		}
+		events = append(events, page.Events...)
+		if cursor = page.NextCursor; cursor == "" {
+			return events
 		}
 	}
 }

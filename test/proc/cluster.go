@@ -25,29 +25,44 @@ type Cluster struct {
 type Node struct {
 	*Server
 	ID   string
-	Dir  string
-	Addr string // of its HTTP server, whether or not it runs
-	peer string
+	Dir  string   // of its configuration and its log
+	Data string   // its data directory
+	Addr string   // of its HTTP server, whether or not it runs
+	Peer string   // of its peer port
+	Env  []string // besides the test's own
 }
 
-// StartLeasedCluster starts so many nodes and waits until each is ready. extra is added
-// to the configuration of each.
-func StartLeasedCluster(t *testing.T, bin string, nodes int, extra string) *Cluster {
+// NewLeasedCluster returns so many nodes, of which none runs. extra is added to the
+// configuration of each.
+func NewLeasedCluster(t *testing.T, bin string, nodes int, extra string) *Cluster {
 	t.Helper()
 	c := &Cluster{bin: bin, extra: extra}
 	for i := range nodes {
-		c.Nodes = append(c.Nodes, &Node{
-			ID: fmt.Sprintf("n%d", i+1), Dir: t.TempDir(), Addr: loopback(FreePort(t)), peer: loopback(FreePort(t)),
-		})
+		n := &Node{ID: fmt.Sprintf("n%d", i+1), Dir: t.TempDir(), Addr: loopback(FreePort(t)), Peer: loopback(FreePort(t))}
+		n.Data = filepath.Join(n.Dir, "data")
+		c.Nodes = append(c.Nodes, n)
 	}
 	t.Cleanup(func() { c.logs(t) })
+	return c
+}
+
+// StartLeasedCluster is NewLeasedCluster and Start.
+func StartLeasedCluster(t *testing.T, bin string, nodes int, extra string) *Cluster {
+	t.Helper()
+	c := NewLeasedCluster(t, bin, nodes, extra)
+	c.Start(t)
+	return c
+}
+
+// Start starts all nodes and waits until each is ready.
+func (c *Cluster) Start(t *testing.T) {
+	t.Helper()
 	for _, n := range c.Nodes {
 		c.Launch(t, n)
 	}
 	for _, n := range c.Nodes {
 		n.WaitReady(t)
 	}
-	return c
 }
 
 // logs prints what the nodes logged, if the test failed.
@@ -66,10 +81,10 @@ func (c *Cluster) logs(t *testing.T) {
 func (c *Cluster) Launch(t *testing.T, n *Node) {
 	t.Helper()
 	var config strings.Builder
-	fmt.Fprintf(&config, "node: {id: %s, data_dir: %s}\nhttp: {listen: %q}\n", n.ID, filepath.Join(n.Dir, "data"), n.Addr)
-	fmt.Fprintf(&config, "cluster:\n  listen: %q\n  members:\n", n.peer)
+	fmt.Fprintf(&config, "node: {id: %s, data_dir: %s}\nhttp: {listen: %q}\n", n.ID, n.Data, n.Addr)
+	fmt.Fprintf(&config, "cluster:\n  listen: %q\n  members:\n", n.Peer)
 	for _, m := range c.Nodes {
-		fmt.Fprintf(&config, "    %s: %q\n", m.ID, m.peer)
+		fmt.Fprintf(&config, "    %s: %q\n", m.ID, m.Peer)
 	}
 	config.WriteString(c.extra)
 	file := filepath.Join(n.Dir, "leased.yaml")
@@ -83,6 +98,7 @@ func (c *Cluster) Launch(t *testing.T, n *Node) {
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(c.bin, "serve", "-c", file)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), n.Env...)
 	n.Server = start(t, "http://"+n.Addr, cmd)
 	t.Cleanup(n.Kill) // before the Stop of start: it would wait for nodes that cannot hand over
 }

@@ -50,7 +50,7 @@ func TestCluster_wipedNode(t *testing.T) {
 	leader, followers := c.Leader(t, c.Nodes[0])
 	wiped := followers[0]
 	wiped.Kill()
-	if err := os.RemoveAll(filepath.Join(wiped.Dir, "data")); err != nil {
+	if err := os.RemoveAll(wiped.Data); err != nil {
 		t.Fatal(err)
 	}
 	c.Launch(t, wiped)
