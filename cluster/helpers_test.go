@@ -214,3 +214,7 @@ func (f *folder) writeLog(fill func(*logStore) error) {
 		f.t.Fatal(err)
 	}
 }
+
+func openLog(dir string, logger *raftLogger) (*logStore, error) {
+	return newLogStore(newLogFiles(dir, logger))
+}

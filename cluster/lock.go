@@ -61,13 +61,14 @@ func lockDir(ctx context.Context, path, dataDir string) (*dirLock, error) {
 		}
 	}
 	l := &dirLock{file}
-	if err := l.sign(); err != nil {
+	if err := l.sign(); err != nil && !isFull(err) {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), l.unlock())
 	}
 	return l, nil
 }
 
-// sign leaves the process id for the message of the next one.
+// sign leaves the process id for the message of the next one, which does without
+// where the disk is full.
 func (l *dirLock) sign() error {
 	if err := l.file.Truncate(0); err != nil {
 		return err

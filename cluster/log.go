@@ -48,8 +48,8 @@ func slogLevel(level hclog.Level) slog.Level {
 	}
 }
 
-// expected recognises what every start or stop of a node causes: elections, and
-// connections that the node itself closed.
+// expected recognises what every start or stop of a node causes, elections and
+// connections that the node itself closed, and what was said before.
 func expected(msg string, args []any) bool {
 	switch msg {
 	case "heartbeat timeout reached, starting election",
@@ -57,7 +57,7 @@ func expected(msg string, args []any) bool {
 		return true
 	}
 	for _, arg := range args {
-		if err, ok := arg.(error); ok && errors.Is(err, net.ErrClosed) {
+		if err, ok := arg.(error); ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, errAbstains)) {
 			return true
 		}
 	}

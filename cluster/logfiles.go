@@ -72,6 +72,9 @@ func (f *logFiles) open() (*wal.WAL, error) {
 	}
 	list := &logList{MetaStore: f.newList(), path: path}
 	f.segments = newSegments(f.dir, list, &logVFS{VFS: f.vfs, syncDir: f.syncDir})
+	if err := f.segments.vfs.Delete(f.dir, roomFile); err != nil {
+		return nil, err
+	}
 	log, err := f.attempt(nil)
 	if err != nil {
 		// raft-wal leaves the list open, and locked.

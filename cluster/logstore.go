@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
@@ -36,19 +37,18 @@ type logStore struct {
 	// caller, and its Close lets one that waits hang.
 	changes sync.Mutex
 	broken  bool // a change failed: what raft-wal has in memory and what is on disk may differ
+	// forsaken tells that nothing is to be changed any more, see termStore.
+	forsaken bool
+	failed   atomic.Pointer[trouble] // written with changes held
 
 	mu    sync.RWMutex // held for writing while log is replaced or closed; for that, changes is held too
 	log   *wal.WAL
 	ended bool // Close was called
 }
 
-// openLog opens the log in the folder dir and creates both if they are missing.
+// newLogStore opens the log in its folder and creates both if they are missing.
 // It waits for ever while another process has the log open: the node's folder is
 // locked before.
-func openLog(dir string, logger *raftLogger) (*logStore, error) {
-	return newLogStore(newLogFiles(dir, logger))
-}
-
 func newLogStore(files *logFiles) (*logStore, error) {
 	log, err := files.open()
 	if err != nil {
@@ -102,6 +102,15 @@ func (s *logStore) DeleteRange(first, last uint64) error {
 func (s *logStore) change(f func(*wal.WAL) error) error {
 	s.changes.Lock()
 	defer s.changes.Unlock()
+	if s.forsaken {
+		return wal.ErrClosed
+	}
+	err := s.changeOrMend(f)
+	s.note(err)
+	return err
+}
+
+func (s *logStore) changeOrMend(f func(*wal.WAL) error) error {
 	if s.broken {
 		if err := s.renew(); err != nil {
 			return err
@@ -118,6 +127,13 @@ func (s *logStore) change(f func(*wal.WAL) error) error {
 	}
 	s.broken = err != nil
 	return err
+}
+
+// forsake has every later change fail.
+func (s *logStore) forsake() {
+	s.changes.Lock()
+	defer s.changes.Unlock()
+	s.forsaken = true
 }
 
 // renew opens the log again. As long as that fails, what is there can be read,

@@ -34,7 +34,8 @@ type Member struct {
 	// answer.
 	Role  string
 	Voter bool
-	// Healthy: the node answers, and is the leader or has heard from it lately.
+	// Healthy: the node answers, can write its log, and is the leader or has heard
+	// from it lately.
 	Healthy bool
 	// Error is why there is nothing below.
 	Error string
@@ -46,6 +47,7 @@ type Member struct {
 	SnapshotIndex uint64
 	SnapshotTime  time.Time
 	LogBytes      int64
+	LogError      string // why the log cannot be written; empty when it can
 }
 
 // Members returns the members of the cluster as this node's newest configuration
@@ -70,7 +72,9 @@ func (n *Node) Members(ctx context.Context) []Member {
 			if r.LastContactMS >= 0 {
 				m.LastContact = time.Duration(r.LastContactMS) * time.Millisecond
 			}
-			m.Healthy = r.Role == roleLeader || r.Leader != "" && m.LastContact >= 0 && m.LastContact < 2*heartbeatTimeout
+			m.LogError = r.LogError
+			heard := r.Role == roleLeader || r.Leader != "" && m.LastContact >= 0 && m.LastContact < 2*heartbeatTimeout
+			m.Healthy = heard && m.LogError == ""
 		}
 		members = append(members, m)
 	}
@@ -302,12 +306,13 @@ func (n *Node) remove(ctx context.Context, node string) error {
 				continue
 			}
 			voters++
-			if r := reports[nodeOf(string(other.ID))]; other.ID == n.raftID || r.err == nil && r.ServerID == string(other.ID) {
+			r := reports[nodeOf(string(other.ID))]
+			if other.ID == n.raftID || r.err == nil && r.ServerID == string(other.ID) && r.LogError == "" {
 				alive++
 			}
 		}
 		if alive <= voters/2 {
-			return fmt.Errorf("%d of the %d voters that would be left answer: without a majority nothing can be decided", alive, voters)
+			return fmt.Errorf("%d of the %d voters that would be left answer and can write: without a majority nothing can be decided", alive, voters)
 		}
 	}
 	err := n.removeServer(ctx, s.ID)

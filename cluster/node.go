@@ -42,6 +42,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Snapshot says when a snapshot is taken on its own.
 	Snapshot SnapshotConfig
+	// logFiles, if set, may change the files of the log before it is opened; for
+	// tests.
+	logFiles func(*logFiles)
 	// Logger gets what the node and raft report. Nil: nobody does.
 	Logger *slog.Logger
 }
@@ -205,7 +208,7 @@ func (n *Node) open(ctx context.Context) error {
 	if err := n.listen(ctx); err != nil {
 		return err
 	}
-	trans := newTransport(n.raftID, n.port, logger)
+	trans := newTransport(n.raftID, n.port, n.storage.log.writable, logger)
 	n.undo.push("transport", trans.Close)
 
 	// Some room, so that raft can go on while a notice is being looked at.
@@ -219,6 +222,7 @@ func (n *Node) open(ctx context.Context) error {
 		return fmt.Errorf("start raft in %s: %w", n.storage.dir, err)
 	}
 	n.book.use(n.raft)
+	n.storage.terms.hooks.Store(&termHooks{hold: n.holdTerm, waits: func() { n.leads.begin() }})
 	n.startWatch(notices)
 	n.settler = newSettler(n)
 	n.leader = watchLeader(n.raft)
@@ -288,7 +292,16 @@ func (n *Node) startRaft(conf *raft.Config, trans raft.Transport) (r *raft.Raft,
 			panic(reason)
 		}
 	}()
-	return raft.NewRaft(conf, n.machine, n.storage.cache, n.storage.log, n.storage.snapshots, trans)
+	return raft.NewRaft(conf, n.machine, n.storage.cache, n.storage.terms, n.storage.snapshots, trans)
+}
+
+// holdTerm keeps a node whose vote alone decides from electing itself while it
+// cannot write its log. Others ask for votes, see abstaining.
+func (n *Node) holdTerm() error {
+	if !soleVoter(n.raft, n.raftID) {
+		return nil
+	}
+	return n.storage.log.writable()
 }
 
 // startWatch follows raft's notices for as long as raft runs and a little
@@ -300,6 +313,7 @@ func (n *Node) startWatch(notices <-chan bool) {
 		n.watch(notices, stop)
 	}()
 	n.undo.push("raft", func() error {
+		n.storage.terms.shut()
 		err := n.raft.Shutdown().Error()
 		close(stop)
 		<-stopped
@@ -343,6 +357,7 @@ func (n *Node) Close(ctx context.Context) error {
 		}
 	}
 	done := make(chan error, 1)
+	n.storage.terms.shut()
 	go func() {
 		n.handOver(ctx)
 		done <- n.undo.run()

@@ -50,6 +50,7 @@ type report struct {
 	SnapshotIndex uint64    `json:"snapshot_index"`
 	SnapshotTime  time.Time `json:"snapshot_time"`
 	LogBytes      int64     `json:"log_bytes"`
+	LogError      string    `json:"log_error,omitempty"` // why it cannot be written
 
 	err error // why there is no report
 }
@@ -90,7 +91,7 @@ func (n *Node) report() report {
 		Members: slices.Sorted(maps.Keys(n.cfg.Members)), Address: n.address,
 		Role: s.Role, Leader: s.LeaderID, Term: s.Term,
 		LastIndex: s.LastIndex, CommitIndex: s.CommitIndex, AppliedIndex: s.AppliedIndex, LastContactMS: -1,
-		SnapshotIndex: s.SnapshotIndex, SnapshotTime: s.SnapshotTime, LogBytes: s.LogBytes,
+		SnapshotIndex: s.SnapshotIndex, SnapshotTime: s.SnapshotTime, LogBytes: s.LogBytes, LogError: s.LogError,
 	}
 	switch {
 	case s.Role == roleLeader:

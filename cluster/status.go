@@ -41,6 +41,9 @@ type Status struct {
 	SnapshotIndex uint64
 	SnapshotTime  time.Time
 
+	// LogError is why the log could not be written when that was last tried; empty
+	// when it could.
+	LogError string
 	// LogBytes is how much of the disk the log has, 0 when it cannot be asked.
 	LogBytes int64
 }
@@ -67,6 +70,9 @@ func (n *Node) Status() Status {
 	s.LeaderAddress = n.addressOf(leader)
 	s.SnapshotIndex, s.SnapshotTime = n.storage.snapshots.latest()
 	s.LogBytes = n.storage.log.size()
+	if err := n.storage.log.trouble(); err != nil {
+		s.LogError = err.Error()
+	}
 	return s
 }
 

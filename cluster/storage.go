@@ -37,6 +37,7 @@ type storage struct {
 	dir       string
 	id        *identityKeeper
 	log       *logStore
+	terms     *termStore
 	cache     *raft.LogCache
 	snapshots *snapshotStore
 }
@@ -64,18 +65,23 @@ func openStorage(ctx context.Context, cfg Config, logger *raftLogger, undo *clea
 	if err := s.removeLeftovers(); err != nil {
 		return nil, err
 	}
-	if s.log, err = openLog(s.path(logDir), logger); err != nil {
+	files := newLogFiles(s.path(logDir), logger)
+	if cfg.logFiles != nil {
+		cfg.logFiles(files)
+	}
+	if s.log, err = newLogStore(files); err != nil {
 		return nil, err
 	}
+	s.terms = newTermStore(s.log)
 	undo.push("log", s.log.Close)
 	if s.cache, err = raft.NewLogCache(cachedEntries, s.log); err != nil {
 		return nil, err
 	}
-	files, err := raft.NewFileSnapshotStoreWithLogger(s.dir, retainSnapshots, logger)
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(s.dir, retainSnapshots, logger)
 	if err != nil {
 		return nil, err
 	}
-	if s.snapshots, err = newSnapshotStore(files, s.path(snapshotDir)); err != nil {
+	if s.snapshots, err = newSnapshotStore(snapshots, s.path(snapshotDir)); err != nil {
 		return nil, err
 	}
 	// The names of the log's folder and of the snapshot folder must survive a power cut.

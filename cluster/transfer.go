@@ -75,8 +75,11 @@ func (n *Node) successor(ctx context.Context, node string) (raft.Server, error) 
 		if r.err == nil && r.ServerID != string(s.ID) {
 			r.err = errors.New("its folder was lost")
 		}
+		if r.err == nil && r.LogError != "" {
+			r.err = errors.New("its log cannot be written: " + r.LogError)
+		}
 		if r.err != nil {
-			why = fmt.Errorf("node %s does not answer: %w", id, r.err)
+			why = fmt.Errorf("node %s cannot take over: %w", id, r.err)
 			continue
 		}
 		if !found || r.LastIndex > have {

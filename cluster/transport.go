@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"syscall"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/hashicorp/raft"
 )
+
+// errAbstains says that this node does not ask for votes.
+var errAbstains = errors.New("this node stands for no election: its log cannot be written")
 
 const (
 	// rpcTimeout bounds one message between nodes; raft gives a snapshot more, by
@@ -27,19 +31,19 @@ type transport interface {
 
 // newTransport returns an in-process transport, which no peer can reach, or one
 // over port. It knows nodes by their server ids only: addresses are looked up
-// when a connection is made.
-func newTransport(server raft.ServerID, port *peerPort, logger *raftLogger) transport {
+// when a connection is made. While writable returns an error it asks for no votes.
+func newTransport(server raft.ServerID, port *peerPort, writable func() error, logger *raftLogger) transport {
 	if port == nil {
 		_, trans := raft.NewInmemTransport(raft.ServerAddress(server))
 		return trans
 	}
-	return redialing{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	return abstaining{redialing{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: byID{},
 		Stream:                &raftStream{port, server},
 		MaxPool:               idleConns,
 		Timeout:               rpcTimeout,
 		Logger:                logger,
-	})}
+	})}, writable}
 }
 
 // byID makes raft hand the id of a server, instead of the address in its
@@ -96,6 +100,38 @@ func redial(send func() error) error {
 func isDead(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// abstaining is the transport of a node that does not ask for votes while it
+// cannot write its log: it would be elected, fail to write, step down, and be
+// elected again. It votes for others.
+type abstaining struct {
+	redialing
+
+	writable func() error // why it cannot, or nil
+}
+
+var (
+	_ transport        = abstaining{}
+	_ raft.WithPreVote = abstaining{}
+)
+
+// RequestVote implements raft.Transport.
+func (t abstaining) RequestVote(id raft.ServerID, target raft.ServerAddress, q *raft.RequestVoteRequest, a *raft.RequestVoteResponse) error {
+	if err := t.writable(); err != nil {
+		return fmt.Errorf("%w: %w", errAbstains, err)
+	}
+	return t.redialing.RequestVote(id, target, q, a)
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t abstaining) RequestPreVote(
+	id raft.ServerID, target raft.ServerAddress, q *raft.RequestPreVoteRequest, a *raft.RequestPreVoteResponse,
+) error {
+	if err := t.writable(); err != nil {
+		return fmt.Errorf("%w: %w", errAbstains, err)
+	}
+	return t.redialing.RequestPreVote(id, target, q, a)
 }
 
 var _ raft.StreamLayer = (*raftStream)(nil)

@@ -102,7 +102,17 @@ func printCluster(e *env, c *api.Cluster) error {
 		t.row(clean(n.ID), orQuestion(n.Role), yesNo(n.Voter), yesNo(n.Healthy), applied, behind,
 			contact, snapshot, log, clean(n.Address))
 	}
-	return t.print(e.stdout, len(c.Nodes), "node", false)
+	if err := t.print(e.stdout, len(c.Nodes), "node", false); err != nil {
+		return err
+	}
+	for _, n := range c.Nodes {
+		if n.LogError != "" {
+			if _, err := fmt.Fprintf(e.stdout, "\n%s cannot write its log: %s\n", clean(n.ID), clean(n.LogError)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func orQuestion(s string) string {

@@ -33,7 +33,7 @@ func (c *clusterAdmin) Status(ctx context.Context) (*api.Cluster, error) {
 	for _, m := range c.node.Members(ctx) {
 		n := api.ClusterNode{
 			ID: m.ID, Address: m.Address, Role: m.Role, Voter: m.Voter, AppliedIndex: m.AppliedIndex, Healthy: m.Healthy,
-			LastContactMS: max(0, m.LastContact.Milliseconds()), SnapshotIndex: m.SnapshotIndex, LogBytes: m.LogBytes,
+			LastContactMS: max(0, m.LastContact.Milliseconds()), SnapshotIndex: m.SnapshotIndex, LogBytes: m.LogBytes, LogError: m.LogError,
 		}
 		if m.SnapshotIndex > 0 {
 			n.SnapshotAgeMS = max(0, now.Sub(m.SnapshotTime).Milliseconds())

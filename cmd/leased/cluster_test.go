@@ -15,6 +15,7 @@ func exampleCluster() *api.Cluster {
 		{ID: "n1", Address: "10.0.0.1:8471", Role: "leader", Voter: true, AppliedIndex: 812, Healthy: true, SnapshotIndex: 700, SnapshotAgeMS: 61000, LogBytes: 64 << 20},
 		{ID: "n2", Address: "10.0.0.2:8471", Role: "follower", Voter: true, AppliedIndex: 810, LastContactMS: 12, Healthy: true},
 		{ID: "n3", Address: "10.0.0.3:8471"},
+		{ID: "n4", Address: "10.0.0.4:8471", Role: "follower", Voter: true, AppliedIndex: 700, LogBytes: 64 << 20, LogError: "open the log d/raft/log: no space left on device"},
 	}}
 }
 

@@ -34,6 +34,9 @@ type ClusterNode struct {
 	SnapshotIndex uint64 `json:"snapshot_index"`
 	SnapshotAgeMS int64  `json:"snapshot_age_ms"`
 	LogBytes      int64  `json:"log_bytes"`
+	// LogError is why the node's log could not be written when that was last tried,
+	// such as a full disk; empty when it could.
+	LogError string `json:"log_error"`
 }
 
 // AddMemberRequest is the body of POST /v1/cluster/members.

@@ -30,7 +30,7 @@ const (
 func TestCluster_renewalsAndExpiries(t *testing.T) {
 	c := proc.StartLeasedCluster(t, proc.Build(t, "leased/cmd/leased"), 3, "namespaces: {default: {ttl: {min: 1s}}}\n")
 	h := hold(t, c, 100)
-	left := &abandoned{client: c.Client(t)}
+	left := abandon(t, c)
 	var kills []time.Time
 	at := c.Nodes[0]
 	for range rounds(3, 15) {
@@ -97,6 +97,7 @@ func hold(t *testing.T, c *proc.Cluster, leases int) *held {
 // renew renews a lease, which its holder takes to end at ends, and returns when it
 // takes it to end then.
 func (h *held) renew(t *testing.T, at *client.Client, i int, ends time.Time) time.Time {
+	t.Helper()
 	h.mu.Lock()
 	l := h.leases[i]
 	h.mu.Unlock()
@@ -177,6 +178,13 @@ type ending struct {
 	sent, granted, end time.Time
 }
 
+func abandon(t *testing.T, c *proc.Cluster) *abandoned {
+	t.Helper()
+	a := &abandoned{client: c.Client(t)}
+	t.Cleanup(a.wait)
+	return a
+}
+
 // add acquires so many leases and looks for their ends.
 func (a *abandoned) add(t *testing.T, count int) {
 	t.Helper()
@@ -195,13 +203,19 @@ func (a *abandoned) wait() { a.over.Wait() }
 
 // follow looks for the end from shortly before it is due.
 func (e *ending) follow(t *testing.T, c *client.Client) {
+	t.Helper()
 	due := e.sent.Add(shortTTL)
-	<-time.After(time.Until(due.Add(-200 * time.Millisecond))) // when it ends is what is tested
+	select {
+	case <-time.After(time.Until(due.Add(-200 * time.Millisecond))): // when it ends is what is tested
+	case <-t.Context().Done():
+	}
 	for {
 		asked := time.Now()
 		page, err := c.History(t.Context(), client.HistoryRequest{KeyID: e.lease.KeyID})
 		now := time.Now()
 		switch {
+		case t.Context().Err() != nil:
+			return // the test has failed already
 		case err != nil:
 			t.Errorf("history of %s: %v", e.lease.LeaseID, err)
 			return

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -102,7 +103,11 @@ func acquireOver(ctx context.Context, n *proc.Node, name string, timeout time.Du
 	if res.StatusCode == http.StatusCreated {
 		return &client.Answer{Outcome: "acquired"}, nil
 	}
-	return nil, &client.Error{Problem: *api.NewProblem(api.CodeOfStatus(res.StatusCode), "", res.Status)}
+	failed := new(client.Error)
+	if err := json.NewDecoder(res.Body).Decode(&failed.Problem); err != nil {
+		return nil, fmt.Errorf("%s without a problem: %w", res.Status, err)
+	}
+	return nil, failed
 }
 
 // goroutines returns how many the process has.

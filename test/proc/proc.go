@@ -41,6 +41,16 @@ type Server struct {
 // PID returns the process id.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
+// Runs tells whether the process has not ended.
+func (s *Server) Runs() bool {
+	select {
+	case <-s.done:
+		return false
+	default:
+		return true
+	}
+}
+
 // Stop ends the server as its operator would and waits for it.
 func (s *Server) Stop(t *testing.T) {
 	t.Helper()

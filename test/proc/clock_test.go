@@ -1,0 +1,37 @@
+package proc
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A process of BuildWithClock has the clock that it is given, and its steps.
+func TestBuildWithClock(t *testing.T) {
+	bin := BuildWithClock(t, "leased/test/proc/clock")
+	cmd := exec.CommandContext(t.Context(), bin)
+	cmd.Env = append(os.Environ(), Clock(ClockStep{0, time.Hour}, ClockStep{300 * time.Millisecond, -time.Hour}))
+	before := time.Now()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(string(out))
+	if len(lines) != 3 {
+		t.Fatalf("got %q", out)
+	}
+	for i, want := range []time.Duration{time.Hour, -time.Hour} {
+		at, err := time.Parse(time.RFC3339Nano, lines[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := at.Sub(before) - want; off < -time.Second || off > 10*time.Second {
+			t.Errorf("the process's clock is off by %v, want %v", at.Sub(before), want)
+		}
+	}
+	if took, err := time.ParseDuration(lines[2]); err != nil || took < 400*time.Millisecond || took > 10*time.Second {
+		t.Errorf("its monotonic clock counted %v, error %v, want about 0.4s", took, err)
+	}
+}
