@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"leased/client"
 	"leased/gateway/api"
 )
 
@@ -30,7 +34,11 @@ the right "admin".`,
 	return cmd
 }
 
+// statusPause is between two looks of status --wait.
+const statusPause = 200 * time.Millisecond
+
 func newClusterStatus(e *env) *cobra.Command {
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the nodes, who leads, and how far each is",
@@ -40,19 +48,21 @@ BEHIND is how many log entries a node has not applied that the most advanced one
 has. CONTACT is how long ago the leader and the node heard of each other. A "?" is
 what a node that cannot be asked would know.
 
-Exits with 5 when no node leads.`,
+Exits with 5 when no node leads, and with --wait also when a node is not healthy.`,
 		Example: `  leased cluster status
+  leased cluster status --wait 1m
   leased cluster status --server http://10.0.0.2:8470 --json | jq -r .leader`,
 		Args: noArgs,
 	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait for so long until a node leads and every member is healthy")
 	f := addClientFlags(e, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, cancel, c, err := f.connect(cmd, 0)
+		ctx, cancel, c, err := f.connect(cmd, max(wait, 0))
 		if err != nil {
 			return err
 		}
 		defer cancel()
-		got, err := c.Cluster(ctx)
+		got, err := awaitCluster(ctx, c, wait)
 		if err != nil {
 			return err
 		}
@@ -64,9 +74,40 @@ Exits with 5 when no node leads.`,
 		if err == nil && got.Leader == "" {
 			return noLeaderError{}
 		}
+		if err == nil && wait > 0 && !healthy(got) {
+			return &unhealthyError{wait}
+		}
 		return err
 	}
 	return cmd
+}
+
+// awaitCluster looks at the cluster until it is healthy or the wait is over, and
+// returns what it saw last.
+func awaitCluster(ctx context.Context, c *client.Client, wait time.Duration) (*api.Cluster, error) {
+	for over := time.Now().Add(wait); ; {
+		got, err := c.Cluster(ctx)
+		again := err != nil && exitCode(err) == exitUnavailable || err == nil && !healthy(got)
+		if left := time.Until(over); !again || left <= 0 {
+			return got, err
+		}
+		select {
+		case <-time.After(statusPause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func healthy(c *api.Cluster) bool {
+	return c.Leader != "" && !slices.ContainsFunc(c.Nodes, func(n api.ClusterNode) bool { return !n.Healthy })
+}
+
+// unhealthyError says that the cluster serves, and not all of it is well.
+type unhealthyError struct{ waited time.Duration }
+
+func (e *unhealthyError) Error() string {
+	return fmt.Sprintf("not every member is healthy after %s", e.waited)
 }
 
 // noLeaderError says that the cluster was looked at and cannot serve.

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,6 +34,7 @@ func TestCluster_commands(t *testing.T) {
 		{"status", "status", exampleCluster(), "GET /v1/cluster", exitDone},
 		{"status_json", "status --json", exampleCluster(), "GET /v1/cluster", exitDone},
 		{"status_leaderless", "status", leaderless, "GET /v1/cluster", exitUnavailable},
+		{"status_unhealthy", "status --wait 1ns", exampleCluster(), "GET /v1/cluster", exitUnavailable},
 		{"add", "add n4 10.0.0.4:8471 --non-voter", &api.ClusterReply{Outcome: api.OutcomeAdded},
 			`POST /v1/cluster/members   {"id":"n4","address":"10.0.0.4:8471","non_voter":true}`, exitDone},
 		{"remove", "remove n3", &api.ClusterReply{Outcome: api.OutcomeRemoved}, "DELETE /v1/cluster/members/n3", exitDone},
@@ -51,6 +55,25 @@ func TestCluster_commands(t *testing.T) {
 			}
 			golden(t, "cluster/"+tt.name, got.String())
 		})
+	}
+}
+
+// status --wait looks again until every member is healthy.
+func TestCluster_wait(t *testing.T) {
+	looks := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		looks++
+		c := exampleCluster()
+		if looks > 2 {
+			c.Nodes = c.Nodes[:2]
+		}
+		w.Header().Set("Content-Type", api.MediaType)
+		_ = json.NewEncoder(w).Encode(c)
+	}))
+	defer s.Close()
+	got := command(t.Context(), []string{"LEASED_SERVER=" + s.URL}, "cluster", "status", "--wait", "1m")
+	if got.code != exitDone || looks != 3 || !strings.Contains(got.String(), "2 nodes") {
+		t.Errorf("got %v after %d looks, want the cluster of the third", got, looks)
 	}
 }
 

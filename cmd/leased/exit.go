@@ -65,6 +65,9 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[noLeaderError](err); ok {
 		return exitUnavailable
 	}
+	if _, ok := errors.AsType[*unhealthyError](err); ok {
+		return exitUnavailable
+	}
 	switch client.CodeOf(err) {
 	case api.CodeInvalid, api.CodeTooLarge:
 		return exitUsage
