@@ -34,8 +34,9 @@ type Member struct {
 	// answer.
 	Role  string
 	Voter bool
-	// Healthy: the node answers, can write its log, and is the leader or has heard
-	// from it lately.
+	// Healthy: the node answers, has its place in the cluster, can write its log, and
+	// is the leader or has heard from it lately. A node that lost its folder has its
+	// place once it votes again.
 	Healthy bool
 	// Error is why there is nothing below.
 	Error string
@@ -74,7 +75,7 @@ func (n *Node) Members(ctx context.Context) []Member {
 			}
 			m.LogError = r.LogError
 			heard := r.Role == roleLeader || r.Leader != "" && m.LastContact >= 0 && m.LastContact < 2*heartbeatTimeout
-			m.Healthy = heard && m.LogError == ""
+			m.Healthy = heard && m.LogError == "" && r.Waiting == ""
 		}
 		members = append(members, m)
 	}

@@ -41,6 +41,7 @@ type report struct {
 	Address   string   `json:"address"`
 	Role      string   `json:"role"`
 	Leader    string   `json:"leader"`
+	Waiting   string   `json:"waiting,omitempty"` // for its place in the cluster
 	Term      uint64   `json:"term"`
 
 	LastIndex     uint64    `json:"last_index"`
@@ -89,7 +90,7 @@ func (n *Node) report() report {
 	r := report{
 		ServerID: string(n.raftID), ClusterID: s.ClusterID, Member: n.storage.id.get().member(),
 		Members: slices.Sorted(maps.Keys(n.cfg.Members)), Address: n.address,
-		Role: s.Role, Leader: s.LeaderID, Term: s.Term,
+		Role: s.Role, Leader: s.LeaderID, Term: s.Term, Waiting: s.Waiting,
 		LastIndex: s.LastIndex, CommitIndex: s.CommitIndex, AppliedIndex: s.AppliedIndex, LastContactMS: -1,
 		SnapshotIndex: s.SnapshotIndex, SnapshotTime: s.SnapshotTime, LogBytes: s.LogBytes, LogError: s.LogError,
 	}

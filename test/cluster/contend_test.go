@@ -70,10 +70,10 @@ func (k *contenders) turn(ctx context.Context, servers []*client.Client, attempt
 		}
 		return a, err
 	})
-	switch {
-	case got == nil && ctx.Err() != nil:
-		return nil // the end of the test
-	case err != nil || got == nil:
+	if got == nil && ctx.Err() != nil {
+		err = nil // the end of the test
+	}
+	if err != nil || got == nil {
 		return err
 	}
 	// It is given back also when the test is over: what was granted counts.

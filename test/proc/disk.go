@@ -5,42 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 )
-
-// mountsVariable is set in a process that has mounts of its own.
-const mountsVariable = "LEASED_TEST_MOUNTS"
-
-// OwnMounts runs the test that calls it in a process with mounts of its own, which
-// are gone with it, whatever becomes of the test. It returns true there, and false,
-// when that process has ended, in the test's first process, which has nothing more
-// to do. Without root it takes a kernel that lets users have namespaces.
-func OwnMounts(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(mountsVariable) == t.Name() {
-		return true
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "10m")
-	cmd.Env = append(os.Environ(), mountsVariable+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if os.Getuid() != 0 {
-		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
-	}
-	out, err := cmd.CombinedOutput()
-	passed := strings.Contains(string(out), "--- PASS: "+t.Name()+" ")
-	if err != nil || !passed {
-		t.Errorf("in a process with mounts of its own (%v, which needs root or user namespaces): %v\n%s", cmd.Args, err, out)
-		return false
-	}
-	t.Logf("%s", out)
-	return false
-}
 
 // Disk is a small file system.
 type Disk struct {
@@ -53,9 +21,6 @@ func NewDisk(t *testing.T, size int) *Disk {
 	t.Helper()
 	d := &Disk{Dir: t.TempDir()}
 	d.filler = filepath.Join(d.Dir, "filler")
-	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		t.Fatalf("keep mounts from other processes: %v", err)
-	}
 	if err := syscall.Mount("tmpfs", d.Dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
 		t.Fatalf("mount %s: %v", d.Dir, err)
 	}

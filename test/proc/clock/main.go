@@ -8,8 +8,9 @@ import (
 
 func main() {
 	start := time.Now()
-	fmt.Fprintln(os.Stdout, start.Format(time.RFC3339Nano))
 	<-time.After(400 * time.Millisecond)
-	fmt.Fprintln(os.Stdout, time.Now().Format(time.RFC3339Nano))
-	fmt.Fprintln(os.Stdout, time.Since(start))
+	_, err := fmt.Printf("%s\n%s\n%s\n", start.Format(time.RFC3339Nano), time.Now().Format(time.RFC3339Nano), time.Since(start))
+	if err != nil {
+		os.Exit(1)
+	}
 }
