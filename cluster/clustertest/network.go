@@ -23,6 +23,7 @@ type Network struct {
 	delay   time.Duration
 	loss    float64
 	random  *rand.Rand
+	sends   func(from, to string, p []byte)
 	changed chan struct{} // closed at the next change of the above
 }
 
@@ -67,6 +68,11 @@ func (n *Network) Delay(d time.Duration) { n.edit(func() { n.delay = d }) }
 
 // Lose breaks the connection at a part p of all writes.
 func (n *Network) Lose(p float64) { n.edit(func() { n.loss = p }) }
+
+// OnSend has f called before what a node that dialled sends goes on its way, so that
+// a test can do something just then; nil has nothing called. Without TLS f sees what
+// is sent.
+func (n *Network) OnSend(f func(from, to string, p []byte)) { n.edit(func() { n.sends = f }) }
 
 func (n *Network) place(node, logical, actual string) {
 	n.edit(func() { n.owner[logical], n.where[logical] = node, actual })
@@ -174,6 +180,12 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *conn) Write(p []byte) (int, error) {
+	c.net.mu.Lock()
+	sends := c.net.sends
+	c.net.mu.Unlock()
+	if sends != nil {
+		sends(c.out.from, c.out.to, p)
+	}
 	if err := c.pass(c.out, func() time.Time { return c.writeBy }); err != nil {
 		return 0, err
 	}

@@ -98,7 +98,7 @@ func TestCluster_disturbed(t *testing.T) {
 				}
 				done()
 				if leader, _ := c.Node(id).Leader(); leader != id {
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) // not to spin while nobody leads
 				}
 			}
 		})
@@ -195,13 +195,18 @@ func TestCluster_transfer_cut(t *testing.T) {
 	c := New(t, Options{})
 	leader := c.Leader()
 	target := c.Follower(leader)
-	c.Net.Delay(50 * time.Millisecond) // so that the cut comes in the middle
-	failed := make(chan error, 1)
-	go func() { failed <- c.Node(leader).Transfer(c.Context(), target) }()
-	time.Sleep(120 * time.Millisecond) // the middle: after the questions, about when raft begins
-	c.Net.Isolate(target)
-	err := <-failed
-	c.Net.Delay(0)
+	const timeoutNow = 3 // how raft's message to the next leader begins; no other message of this test does
+	var once sync.Once
+	c.Net.OnSend(func(from, to string, p []byte) {
+		if from == leader && to == target && p[0] == timeoutNow {
+			once.Do(func() { c.Net.Isolate(target) }) // and the message with it
+		}
+	})
+	err := c.Node(leader).Transfer(c.Context(), target)
+	c.Net.OnSend(nil)
+	if err == nil {
+		t.Error("leadership went to a node that fell silent")
+	}
 	t.Logf("transfer: %v", err)
 	begin := time.Now()
 	c.Eventually("a node takes commands", func() bool {
