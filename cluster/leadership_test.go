@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,5 +109,21 @@ func TestNode_Leadership_interrupted(t *testing.T) {
 	case <-changed:
 	default:
 		t.Error("the channel was not closed when the term ended")
+	}
+}
+
+// A leader that lost leadership while it handed it over, and was elected again, says
+// so: raft calls that a success, and the node that was meant may never lead.
+func TestNode_waitLeader_electedAgain(t *testing.T) {
+	n := lead(t, testConfig(t.TempDir()), new(ledger))
+	defer stop(t, n)
+	term, _ := n.Leadership()
+	if err := n.waitLeader(testContext(t), "n2", term-1); err == nil || !strings.Contains(err.Error(), "elected again") {
+		t.Errorf("waiting for n2 with an earlier term: got %v, want that this node was elected again", err)
+	}
+	ctx, cancel := context.WithCancelCause(testContext(t))
+	cancel(errInjected)
+	if err := n.waitLeader(ctx, "n2", term); !errors.Is(err, errInjected) {
+		t.Errorf("waiting for n2 in the term of the transfer: got %v, want to wait", err)
 	}
 }

@@ -29,6 +29,7 @@ func (n *Node) transfer(ctx context.Context, node string) error {
 	if !n.calls.enter() {
 		return ErrClosed
 	}
+	term, _ := n.leads.get()
 	done := make(chan error, 1)
 	go func() {
 		defer n.calls.leave()
@@ -46,7 +47,7 @@ func (n *Node) transfer(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("node %s did not take over: %w", nodeOf(string(target.ID)), err)
 	}
-	return n.waitLeader(ctx, nodeOf(string(target.ID)))
+	return n.waitLeader(ctx, nodeOf(string(target.ID)), term)
 }
 
 // successor returns the voter to hand leadership to: node, or the one that has
@@ -96,11 +97,15 @@ func (n *Node) successor(ctx context.Context, node string) (raft.Server, error) 
 	}
 }
 
-// waitLeader waits until node leads, as this node hears it.
-func (n *Node) waitLeader(ctx context.Context, node string) error {
+// waitLeader waits until node leads, as this node hears it, which led in term
+// before. raft says that it handed leadership over whenever it lost it.
+func (n *Node) waitLeader(ctx context.Context, node string, before uint64) error {
 	for {
 		leader, changed := n.Leader()
+		term, led := n.leads.get()
 		switch {
+		case term > before:
+			return fmt.Errorf("node %s did not take over: this node was elected again", node)
 		case leader == node:
 			return nil
 		case leader != "" && leader != n.cfg.NodeID:
@@ -108,6 +113,7 @@ func (n *Node) waitLeader(ctx context.Context, node string) error {
 		}
 		select {
 		case <-changed:
+		case <-led:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -19,6 +19,8 @@ const (
 	// rpcTimeout bounds one message between nodes; raft gives a snapshot more, by
 	// its size. A peer that vanished without a word holds up a heartbeat that long.
 	rpcTimeout = 2 * time.Second
+	// redialWithin is how long it takes at most to notice that a connection is dead.
+	redialWithin = heartbeatTimeout / 2
 	// idleConns is how many unused connections to a peer are kept.
 	idleConns = 3
 )
@@ -85,10 +87,13 @@ func (t redialing) RequestPreVote(
 }
 
 // redial sends again for as long as there can be kept connections that are dead.
+// What was sent on one tells so at once: later, it was this node that closed it
+// because the message took too long, see transfer.
 func redial(send func() error) error {
+	begin := time.Now()
 	err := send()
 	for range idleConns {
-		if !isDead(err) {
+		if !isDead(err) || time.Since(begin) > redialWithin {
 			break
 		}
 		err = send()

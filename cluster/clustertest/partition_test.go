@@ -190,7 +190,7 @@ func TestCluster_transfer_restarted(t *testing.T) {
 }
 
 // TestCluster_transfer_cut: the target falls silent after it was found healthy.
-// Commands are refused no longer than the transfer's own timeout.
+// Commands are refused no longer than it takes to notice.
 func TestCluster_transfer_cut(t *testing.T) {
 	c := New(t, Options{})
 	leader := c.Leader()
@@ -213,8 +213,11 @@ func TestCluster_transfer_cut(t *testing.T) {
 		_, err := c.Node(c.Leader()).Propose(c.Context(), []byte("a"))
 		return err == nil
 	})
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("commands were refused for %v after the transfer ended", took)
+	// Uncut, raft's message would be waited for, and commands refused, for 1.6 s more.
+	took := time.Since(begin)
+	t.Logf("commands were refused for %v after the transfer ended", took)
+	if took > time.Second {
+		t.Errorf("commands were refused for %v after the transfer ended, want less than 1s", took)
 	}
 }
 
