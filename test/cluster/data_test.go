@@ -66,6 +66,17 @@ func TestCluster_wipedNode(t *testing.T) {
 		one := n.Only(t)
 		l := load{leases: held}
 		l.check(t, one)
+		for _, lease := range held {
+			got, err := one.Acquire(t.Context(), acquireRequest(lease.Key.Target.ID, time.Hour))
+			if err != nil || !got.Replayed {
+				t.Fatalf("at %s, the acquire of lease %s again: got %+v, error %v, want it replayed", n.ID, lease.LeaseID, got, err)
+			}
+			sameLease(t, lease, got.Lease)
+			history, err := one.History(t.Context(), client.HistoryRequest{KeyID: lease.KeyID})
+			if err != nil || len(history.Events) != 1 || history.Events[0].LeaseID != lease.LeaseID || history.Events[0].Token != lease.Token {
+				t.Fatalf("at %s: history %+v, error %v, want the grant of lease %s", n.ID, history, err, lease.LeaseID)
+			}
+		}
 		for id, lease := range ended {
 			r := releaseRequest(lease)
 			got, err := one.Release(t.Context(), r)
