@@ -2,34 +2,16 @@ package proc
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 )
 
-// Disk is a small file system.
+// Disk is a small file system, see NewDisk.
 type Disk struct {
 	Dir    string
 	filler string
-}
-
-// NewDisk mounts one of that size in bytes, in a process of OwnMounts.
-func NewDisk(t *testing.T, size int) *Disk {
-	t.Helper()
-	d := &Disk{Dir: t.TempDir()}
-	d.filler = filepath.Join(d.Dir, "filler")
-	if err := syscall.Mount("tmpfs", d.Dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Fatalf("mount %s: %v", d.Dir, err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(d.Dir, syscall.MNT_DETACH); err != nil {
-			t.Errorf("unmount %s: %v", d.Dir, err)
-		}
-	})
-	return d
 }
 
 // Fill takes all space that is left.

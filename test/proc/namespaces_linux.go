@@ -1,9 +1,11 @@
 package proc
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,4 +85,20 @@ func loopbackUp() error {
 		return errno
 	}
 	return nil
+}
+
+// NewDisk mounts one of that size in bytes, in a process of OwnMounts.
+func NewDisk(t *testing.T, size int) *Disk {
+	t.Helper()
+	d := &Disk{Dir: t.TempDir()}
+	d.filler = filepath.Join(d.Dir, "filler")
+	if err := syscall.Mount("tmpfs", d.Dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Fatalf("mount %s: %v", d.Dir, err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(d.Dir, syscall.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", d.Dir, err)
+		}
+	})
+	return d
 }
