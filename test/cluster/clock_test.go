@@ -41,8 +41,7 @@ func clockOff(t *testing.T, c *proc.Cluster, off *proc.Node) {
 	lead(off)
 	h := hold(t, c, 5)
 	left := abandon(t, c)
-	first := acquireRequest("over", shortTTL)
-	over, err := left.client.Acquire(t.Context(), first)
+	over, err := left.client.Acquire(t.Context(), acquireRequest("over", shortTTL))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +72,9 @@ func clockOff(t *testing.T, c *proc.Cluster, off *proc.Node) {
 
 	for _, n := range []*proc.Node{off, c.Nodes[0]} {
 		lead(n)
-		again, err := left.client.Acquire(t.Context(), first)
+		again, err := left.client.Release(t.Context(), releaseRequest(over.Lease))
 		if err != nil || !again.Replayed || again.Lease.LeaseID != over.Lease.LeaseID || again.Lease.Token != over.Lease.Token {
-			t.Errorf("with %s as leader, the first request again: got %+v, error %v, want its answer, replayed", n.ID, again, err)
+			t.Errorf("with %s as leader, the first release again: got %+v, error %v, want its answer, replayed", n.ID, again, err)
 		}
 		if events := historyOf(t, left.client, over.Lease.KeyID); len(events) != 2 {
 			t.Errorf("with %s as leader, the first key has the history %+v, want its grant and its release", n.ID, events)
