@@ -39,7 +39,7 @@ const (
 func (e *Engine) PeerHandler() *PeerHandler {
 	p := &PeerHandler{
 		engine: e, store: e.Store(), mux: http.NewServeMux(), calls: make(map[string]peerCall),
-		waiting: make(map[string]context.CancelCauseFunc), refused: make(map[string]time.Time),
+		waiting: make(map[string]context.CancelCauseFunc),
 	}
 	s := p.store
 	handle(p, "acquire", s.Acquire)
@@ -152,8 +152,8 @@ func (p *PeerHandler) unreadable(call string, err error) {
 	now := time.Now()
 	due := now.Sub(p.refused[call]) >= refusedLine
 	if due {
-		if len(p.refused) >= refusedCalls {
-			clear(p.refused)
+		if p.refused == nil || len(p.refused) >= refusedCalls {
+			p.refused = make(map[string]time.Time)
 		}
 		p.refused[call] = now
 	}

@@ -66,7 +66,8 @@ func TestCluster_wipedNode(t *testing.T) {
 		one := n.Only(t)
 		l := load{leases: held}
 		l.check(t, one)
-		for _, lease := range held {
+		for i := 0; i < len(held); i += 8 {
+			lease := held[i]
 			got, err := one.Acquire(t.Context(), acquireRequest(lease.Key.Target.ID, time.Hour))
 			if err != nil || !got.Replayed {
 				t.Fatalf("at %s, the acquire of lease %s again: got %+v, error %v, want it replayed", n.ID, lease.LeaseID, got, err)
