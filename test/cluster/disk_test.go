@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,9 @@ import (
 
 // diskSize has room for two segments of the log, of 64 MiB each, and not for three.
 const diskSize = 160 << 20
+
+// longWrite is how long it may take to fill a segment of the log.
+const longWrite = 5 * time.Minute
 
 // noSnapshots keeps a node from writing anything but its log.
 const noSnapshots = "  snapshot: {entries: 10000000, interval: 24h}\n"
@@ -117,7 +121,13 @@ func TestCluster_fullDisk(t *testing.T) {
 		}
 		return s
 	}
-	proc.Until(t, "another node leads", time.Minute, func() bool { s := status(); return s.Leader != "" && s.Leader != full.ID })
+	// On a busy machine leadership may have moved before: the disk is full for a
+	// leader or a follower then.
+	proc.Until(t, "the node has a full disk, and another leads", longWrite, func() bool {
+		s := status()
+		noted := slices.ContainsFunc(s.Nodes, func(n api.ClusterNode) bool { return n.ID == full.ID && n.LogError != "" })
+		return noted && s.Leader != "" && s.Leader != full.ID
+	})
 	led := status()
 	before := w.count()
 	proc.Until(t, "leases are granted", proc.Patience, func() bool { return w.count() > before+2000 })
@@ -169,7 +179,7 @@ func TestCluster_allDisksFull(t *testing.T) {
 				return s
 			}
 			// A node may go on to lead: what it has written no majority can write.
-			proc.Until(t, "nothing is granted", time.Minute, func() bool {
+			proc.Until(t, "nothing is granted", longWrite, func() bool {
 				count := w.count()
 				<-time.After(3 * time.Second) // longer than an election takes
 				return w.count() == count
