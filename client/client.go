@@ -133,6 +133,10 @@ func newHTTPClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library documents the type
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
+	if t.TLSClientConfig != nil {
+		// Once the default transport was used, it offers HTTP/2 in here.
+		t.TLSClientConfig.NextProtos = nil
+	}
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = 128
 	return &http.Client{Transport: t}

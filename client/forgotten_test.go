@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -109,12 +108,13 @@ func TestClient_forgottenConnection(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	network := newForgetful(t, strings.TrimPrefix(server.URL, "https://"))
+	http.DefaultClient.CloseIdleConnections() // as any use does, it sets up HTTP/2 in the transport that is copied
 	c, err := client.New(client.Options{Servers: []string{"https://" + network.Addr().String()}, AttemptTimeout: attempt})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	client.TransportOf(c).TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	client.TransportOf(c).TLSClientConfig.RootCAs = server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	var wg sync.WaitGroup
 	for range connections {
 		wg.Go(func() {

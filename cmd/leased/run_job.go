@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -181,7 +182,7 @@ func (j *job) result() error {
 	case j.exit.Kind == supervise.Refused:
 		return usagef("the command cannot be run: %s", j.exit.Error)
 	case j.exit.Kind == supervise.Broken:
-		return errSupervisor
+		return fmt.Errorf("%w (%s)", errSupervisor, j.exit.Error)
 	case j.exit.Signal != 0:
 		return &commandError{128 + int(j.exit.Signal)}
 	case j.exit.Code != 0:

@@ -143,7 +143,7 @@ func (c *Command) read() {
 	}
 	if last.Kind != Ended {
 		c.bury()
-		c.events <- Event{Kind: Broken}
+		c.events <- Event{Kind: Broken, Error: c.supervisor.ProcessState.String()}
 	}
 	_ = c.supervisor.Wait() // how it ended was said, or does not matter
 	c.events <- Event{Kind: Ended}
