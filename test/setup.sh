@@ -133,6 +133,32 @@ get_valkey() {
     have_valkey || die "the installed valkey-server is older than 8: $(valkey-server --version)"
 }
 
+have_postgres() {
+    compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null
+}
+
+have_mariadb() {
+    [ -x /usr/sbin/mariadbd ] || command -v mariadbd >/dev/null
+}
+
+# get_databases installs what the fences for SQL databases are tested on.
+get_databases() {
+    local packages=()
+    have_postgres || packages+=(postgresql)
+    have_mariadb || packages+=(mariadb-server-core)
+    if [ ${#packages[@]} = 0 ]; then
+        return
+    fi
+    need_command apt-get "install the servers of PostgreSQL and MariaDB yourself"
+    [ "$(id -u)" = 0 ] || die "the server of PostgreSQL or MariaDB is not installed: install both, or run $0 as root once"
+    step "installing ${packages[*]}"
+    apt-get update -qq >/dev/null
+    # RUNLEVEL=1 keeps the packages from starting their services.
+    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+    have_postgres || die "the package postgresql has installed no server"
+    have_mariadb || die "the package mariadb-server-core has installed no server"
+}
+
 get_etcd() {
     local stamp
     stamp=$tools/etcd.$(cat "$etcd_module"/go.mod "$etcd_module"/go.sum "$etcd_module"/main.go | cksum | cut -d ' ' -f 1)-$(go env GOVERSION)
@@ -152,6 +178,7 @@ setup_test() {
     need_race_detector
     get_modules
     get_valkey
+    get_databases
     get_etcd
 }
 
