@@ -115,7 +115,7 @@ func refuseHTTP(w http.ResponseWriter, code api.Code, field, detail string) {
 	if err != nil {
 		body = []byte("{}") // a struct of strings and numbers; the status says it anyway
 	}
-	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Content-Type", api.ProblemMediaType)
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n')) // whoever asked is gone
 }

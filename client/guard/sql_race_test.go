@@ -23,6 +23,31 @@ const (
 	turns   = 15
 )
 
+// testReadBefore: a transaction that has read before, and may see what was there
+// then until it ends, is no less told that it is stale.
+func testReadBefore(t *testing.T, f *fenced) {
+	for _, level := range append([]sql.IsolationLevel{sql.LevelDefault}, f.levels...) {
+		key := level.String()
+		f.wantHighest(key, 5)
+		tx, err := f.db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if err := tx.QueryRowContext(t.Context(), "SELECT count(*) FROM "+f.other).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		f.wantHighest(key, 8)
+		if err := f.fence.Accept(t.Context(), tx, guard.Fence{Key: key, Token: 7}); !errors.Is(err, guard.ErrStale) && !f.again(err) {
+			t.Errorf("%s: token 7 after 8: got %v", key, err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+		f.wantHighest(key, 8)
+	}
+}
+
 // testOrder: transactions that fence the same keys, named in any order, never
 // wait for each other in a circle.
 func testOrder(t *testing.T, f *fenced) {

@@ -95,6 +95,9 @@ func TestSQL_sqlite(t *testing.T) {
 // own, so that all run at once.
 func testSQL(t *testing.T, d *database) {
 	t.Helper()
+	if _, err := d.db.ExecContext(t.Context(), "CREATE TABLE untouched (n INTEGER)"); err != nil {
+		t.Fatal(err)
+	}
 	for i, rule := range []struct {
 		name string
 		test func(*testing.T, *fenced)
@@ -105,13 +108,14 @@ func testSQL(t *testing.T, d *database) {
 		{"refusals", testRefusals},
 		{"several", testSeveral},
 		{"waits", testWaits},
+		{"read_before", testReadBefore},
 		{"order", testOrder},
 		{"writers", testWriters},
 		{"created_at_once", testCreatedAtOnce},
 	} {
 		t.Run(rule.name, func(t *testing.T) {
 			t.Parallel()
-			f := &fenced{database: d, t: t, table: fmt.Sprintf("fence_%d", i), stale: new(counter)}
+			f := &fenced{database: d, t: t, table: fmt.Sprintf("fence_%d", i), other: "untouched", stale: new(counter)}
 			var err error
 			f.fence, err = guard.NewSQL(guard.SQLOptions{Dialect: d.dialect, Table: f.table, Stale: f.stale})
 			if err != nil {
@@ -135,6 +139,7 @@ type fenced struct {
 	*database
 	t     *testing.T
 	table string
+	other string // a table that nothing is written to
 	fence *guard.SQL
 	stale *counter
 }
