@@ -116,6 +116,8 @@ func refuseHTTP(w http.ResponseWriter, code api.Code, field, detail string) {
 		body = []byte("{}") // a struct of strings and numbers; the status says it anyway
 	}
 	w.Header().Set("Content-Type", api.ProblemMediaType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // whoever asked is gone
+	//nolint:gosec // it is JSON, and said to be; whoever asked may be gone
+	_, _ = w.Write(append(body, '\n'))
 }

@@ -25,7 +25,8 @@ const (
 
 // testReadBefore: a transaction that has read before, and may see what was there
 // then until it ends, is no less told that it is stale.
-func testReadBefore(t *testing.T, f *fenced) {
+func testReadBefore(f *fenced) {
+	t := f.t
 	for _, level := range append([]sql.IsolationLevel{sql.LevelDefault}, f.levels...) {
 		key := level.String()
 		f.wantHighest(key, 5)
@@ -50,7 +51,8 @@ func testReadBefore(t *testing.T, f *fenced) {
 
 // testOrder: transactions that fence the same keys, named in any order, never
 // wait for each other in a circle.
-func testOrder(t *testing.T, f *fenced) {
+func testOrder(f *fenced) {
+	t := f.t
 	keys := []string{"a", "b", "c", "d"}
 	for _, key := range keys {
 		f.wantHighest(key, 2) // the rows are there: only the order is at stake
@@ -75,7 +77,8 @@ func testOrder(t *testing.T, f *fenced) {
 
 // testWriters has transactions with tokens of any age write at once, and some of
 // them roll back. Nobody's write comes after that of a higher token.
-func testWriters(t *testing.T, f *fenced) {
+func testWriters(f *fenced) {
+	t := f.t
 	for _, level := range append([]sql.IsolationLevel{sql.LevelDefault}, f.levels...) {
 		t.Run(level.String(), func(t *testing.T) {
 			f := *f
@@ -181,7 +184,8 @@ func (w *writers) try(ctx context.Context, token uint64) error {
 	return tx.Commit()
 }
 
-func testCreatedAtOnce(t *testing.T, f *fenced) {
+func testCreatedAtOnce(f *fenced) {
+	t := f.t
 	fence, err := guard.NewSQL(guard.SQLOptions{Dialect: f.dialect, Table: f.table + "_at_once"})
 	if err != nil {
 		t.Fatal(err)

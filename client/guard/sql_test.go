@@ -100,7 +100,7 @@ func testSQL(t *testing.T, d *database) {
 	}
 	for i, rule := range []struct {
 		name string
-		test func(*testing.T, *fenced)
+		test func(*fenced)
 	}{
 		{"sequence", testSequence},
 		{"rollback", testRollback},
@@ -124,7 +124,7 @@ func testSQL(t *testing.T, d *database) {
 			if err := f.fence.CreateTable(t.Context(), d.db); err != nil {
 				t.Fatal(err)
 			}
-			rule.test(t, f)
+			rule.test(f)
 		})
 	}
 }
@@ -179,7 +179,8 @@ func (f *fenced) wantHighest(key string, highest uint64) {
 	}
 }
 
-func testSequence(t *testing.T, f *fenced) {
+func testSequence(f *fenced) {
+	t := f.t
 	const most = 1<<53 - 1
 	for _, step := range []struct {
 		token   uint64
@@ -200,7 +201,8 @@ func testSequence(t *testing.T, f *fenced) {
 }
 
 // testRollback: what was rolled back was not seen.
-func testRollback(t *testing.T, f *fenced) {
+func testRollback(f *fenced) {
+	t := f.t
 	for _, before := range []uint64{0, 5} { // a new key, and one that has a row
 		tx := f.begin()
 		if err := f.fence.Accept(t.Context(), tx, guard.Fence{Key: "a", Token: 9}); err != nil {
@@ -215,7 +217,7 @@ func testRollback(t *testing.T, f *fenced) {
 }
 
 // testKeys: names that a database may take for the same are not.
-func testKeys(_ *testing.T, f *fenced) {
+func testKeys(f *fenced) {
 	keys := []string{"a", "A", "a ", " a", "ä", "a\u0308", "%", "_", "'; DROP TABLE x; --", "ß", "ss", "default/AbC", "default/aBC"}
 	for i, key := range keys {
 		f.wantHighest(key, uint64(1000-10*i))
@@ -225,7 +227,8 @@ func testKeys(_ *testing.T, f *fenced) {
 	}
 }
 
-func testRefusals(t *testing.T, f *fenced) {
+func testRefusals(f *fenced) {
+	t := f.t
 	tx := f.begin()
 	for _, fence := range invalidFences() {
 		if err := f.fence.Accept(t.Context(), tx, guard.Fence{Key: "ok", Token: 1}, fence); !errors.Is(err, guard.ErrInvalid) {
@@ -242,7 +245,8 @@ func testRefusals(t *testing.T, f *fenced) {
 }
 
 // testSeveral: all keys or none.
-func testSeveral(t *testing.T, f *fenced) {
+func testSeveral(f *fenced) {
+	t := f.t
 	a, b, c := guard.Fence{Key: "a", Token: 5}, guard.Fence{Key: "b", Token: 5}, guard.Fence{Key: "c", Token: 5}
 	if err := f.accept(c, a, b); err != nil {
 		t.Fatal(err)
@@ -261,7 +265,8 @@ func testSeveral(t *testing.T, f *fenced) {
 
 // testWaits: a lower token is not decided on while a transaction with a higher
 // one goes on.
-func testWaits(t *testing.T, f *fenced) {
+func testWaits(f *fenced) {
+	t := f.t
 	for _, before := range []uint64{0, 3} { // a new key, and one that has a row
 		for _, commit := range []bool{false, true} {
 			t.Run(fmt.Sprintf("row_%d_commit_%v", before, commit), func(t *testing.T) {

@@ -257,18 +257,21 @@ func (b *bench) take(t *testing.T, w *worker) *client.Session {
 func TestAway(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	for name, test := range map[string]func(*testing.T, *bench){
+	for name, test := range map[string]func(*bench){
 		"dead": testDead, "paused": testPaused, "job_gone": testJobGone, "folder_gone": testFolderGone,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, b)
+			own := *b
+			own.t = t
+			test(&own)
 		})
 	}
 }
 
 // testDead: another had the key meanwhile. The job is lost, and does nothing more.
-func testDead(t *testing.T, b *bench) {
+func testDead(b *bench) {
+	t := b.t
 	w := b.worker(t, time.Second)
 	w.hang(t).kill()
 	s := b.take(t, w)
@@ -284,7 +287,8 @@ func testDead(t *testing.T, b *bench) {
 
 // testPaused: a worker that did not run while another took over writes late, and
 // is refused.
-func testPaused(t *testing.T, b *bench) {
+func testPaused(b *bench) {
+	t := b.t
 	w := b.worker(t, time.Second)
 	p := w.hang(t)
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -311,7 +315,8 @@ func testPaused(t *testing.T, b *bench) {
 
 // testJobGone: the lease of a job whose file is gone is released long before it
 // would end.
-func testJobGone(t *testing.T, b *bench) {
+func testJobGone(b *bench) {
+	t := b.t
 	w := b.worker(t, 10*time.Minute)
 	w.hang(t).kill()
 	if err := held(t.Context(), b.c, w.Instance, 1); err != nil {
@@ -329,7 +334,8 @@ func testJobGone(t *testing.T, b *bench) {
 
 // testFolderGone: without the folder nobody knows of the lease, and it ends by
 // itself.
-func testFolderGone(t *testing.T, b *bench) {
+func testFolderGone(b *bench) {
+	t := b.t
 	w := b.worker(t, time.Second)
 	w.hang(t).kill()
 	if err := os.RemoveAll(w.Dir); err != nil {

@@ -46,7 +46,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			if e == nil {
 				break
 			}
-			settled.Add(1) //nolint:revive // a stuck handler's goroutine is not waited for: it is done when that is known
+			settled.Add(1) // done also when a handler is stuck: nobody waits for that goroutine
 			go func() {
 				done := sync.OnceFunc(settled.Done)
 				defer func() { <-slots }()
@@ -81,10 +81,10 @@ func isContext(err error) bool {
 func (r *Runner) recoverLeases(ctx context.Context) error {
 	for {
 		err := r.releaseStray(ctx)
-		if err == nil || ctx.Err() != nil {
-			return nil
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // Run was told to end, and so the call was
 		}
-		if e, ok := errors.AsType[*client.Error](err); ok && !e.Problem.Retryable {
+		if e, ok := errors.AsType[*client.Error](err); !ok || !e.Problem.Retryable {
 			return err
 		}
 		r.o.Observe(Event{Kind: RecoveryFailed, Err: err})

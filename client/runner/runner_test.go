@@ -18,12 +18,18 @@ import (
 	"leased/client/runner"
 )
 
+// subject is a test and the server that it runs on.
+type subject struct {
+	t   *testing.T
+	url string
+}
+
 func TestRunner(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	for _, c := range []struct {
 		name string
-		test func(*testing.T, string)
+		test func(*subject)
 	}{
 		{"done", testDone},
 		{"handler_breaks", testHandlerBreaks},
@@ -39,12 +45,13 @@ func TestRunner(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.test(t, server.URL)
+			c.test(&subject{t, server.URL})
 		})
 	}
 }
 
-func testDone(t *testing.T, url string) {
+func testDone(on *subject) {
+	t, url := on.t, on.url
 	var mu sync.Mutex
 	tokens := map[string]uint64{}
 	g := newRig(t, url, func(_ context.Context, task *runner.Task) error {
@@ -81,7 +88,8 @@ func testDone(t *testing.T, url string) {
 }
 
 // testHandlerBreaks: a handler that breaks takes nothing with it.
-func testHandlerBreaks(t *testing.T, url string) {
+func testHandlerBreaks(on *subject) {
+	t, url := on.t, on.url
 	g := newRig(t, url, func(_ context.Context, task *runner.Task) error {
 		switch task.Job().ID {
 		case "panic":
@@ -125,7 +133,8 @@ func (g *rig) revoke(task *runner.Task) {
 }
 
 // testRevoked: a job whose lease is gone is told, marked, and not started again.
-func testRevoked(t *testing.T, url string) {
+func testRevoked(on *subject) {
+	t, url := on.t, on.url
 	started := make(chan *runner.Task)
 	g := newRig(t, url, untilTold(started), func(o *runner.Options) { o.TTL = time.Second })
 	stop := g.run()
@@ -164,7 +173,8 @@ func deaf(started chan<- *runner.Task, let <-chan struct{}) runner.Handler {
 
 // testIgnoresLoss: a handler that works on without its lease is told of, also on
 // disk, and the job is lost also when the handler calls itself done.
-func testIgnoresLoss(t *testing.T, url string) {
+func testIgnoresLoss(on *subject) {
+	t, url := on.t, on.url
 	started, let := make(chan *runner.Task), make(chan struct{})
 	g := newRig(t, url, deaf(started, let), func(o *runner.Options) { o.TTL, o.StopWithin = time.Second, 50*time.Millisecond })
 	stop := g.run()
@@ -195,7 +205,8 @@ func testIgnoresLoss(t *testing.T, url string) {
 
 // testIgnoresStop: a handler that does not stop with the runner keeps its lease
 // until it has returned.
-func testIgnoresStop(t *testing.T, url string) {
+func testIgnoresStop(on *subject) {
+	t, url := on.t, on.url
 	started, let := make(chan *runner.Task), make(chan struct{})
 	g := newRig(t, url, deaf(started, let), func(o *runner.Options) { o.StopWithin = 50 * time.Millisecond })
 	stop := g.run()
@@ -224,7 +235,8 @@ func testIgnoresStop(t *testing.T, url string) {
 
 // testInterrupted: what did not finish when the runner stopped is done after a
 // restart, with a higher token.
-func testInterrupted(t *testing.T, url string) {
+func testInterrupted(on *subject) {
+	t, url := on.t, on.url
 	started := make(chan *runner.Task)
 	g := newRig(t, url, untilTold(started), nil)
 	stop := g.run()
@@ -252,7 +264,8 @@ func testInterrupted(t *testing.T, url string) {
 }
 
 // testHeldByAnother: a job waits for its key, and others have their turns.
-func testHeldByAnother(t *testing.T, url string) {
+func testHeldByAnother(on *subject) {
+	t, url := on.t, on.url
 	g := newRig(t, url, func(context.Context, *runner.Task) error { return nil },
 		func(o *runner.Options) { o.Parallel, o.Wait = 1, 50*time.Millisecond })
 	other, err := g.c.Acquire(t.Context(), client.AcquireRequest{Key: g.key("a"), Instance: "another"})
@@ -276,7 +289,8 @@ func testHeldByAnother(t *testing.T, url string) {
 	}
 }
 
-func testNeverPossible(t *testing.T, url string) {
+func testNeverPossible(on *subject) {
+	t, url := on.t, on.url
 	g := newRig(t, url, func(context.Context, *runner.Task) error { t.Error("it runs"); return nil }, nil)
 	g.run()
 	if err := g.r.Submit(runner.Job{ID: "a", Key: key("")}); err != nil {
@@ -289,7 +303,8 @@ func testNeverPossible(t *testing.T, url string) {
 
 // testForeignLeases: a lease of the folder without a job is released; what the
 // instance holds otherwise is not.
-func testForeignLeases(t *testing.T, url string) {
+func testForeignLeases(on *subject) {
+	t, url := on.t, on.url
 	g := newRig(t, url, func(context.Context, *runner.Task) error { return nil }, nil)
 	for name, folder := range map[string]string{"stray": g.r.FolderID(), "another folder's": "X", "by hand": ""} {
 		r := client.AcquireRequest{Key: g.key(name), Instance: g.o.Instance, JobID: name}
@@ -310,7 +325,8 @@ func testForeignLeases(t *testing.T, url string) {
 }
 
 // testShutDown: a client that is shut down takes the runner with it.
-func testShutDown(t *testing.T, url string) {
+func testShutDown(on *subject) {
+	t, url := on.t, on.url
 	started := make(chan *runner.Task)
 	g := newRig(t, url, untilTold(started), nil)
 	g.run()
@@ -331,7 +347,8 @@ func testShutDown(t *testing.T, url string) {
 
 // testCannotWrite: a folder that cannot be written to stops the runner, and the
 // job that it was about to start does not start.
-func testCannotWrite(t *testing.T, url string) {
+func testCannotWrite(on *subject) {
+	t, url := on.t, on.url
 	g := newRig(t, url, func(context.Context, *runner.Task) error { return nil }, nil)
 	g.submit("a")
 	// A folder in the place of the file that is written first.

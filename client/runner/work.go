@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,8 +63,8 @@ func (r *Runner) lease(ctx context.Context, e *entry) (*client.Session, error) {
 		return r.resume(ctx, e, &s)
 	}
 	session, err := r.acquire(ctx, e)
-	switch client.CodeOf(err) {
-	case api.CodeExpired, api.CodeReleased, api.CodeRevoked, api.CodeRequestIDReused:
+	before := []api.Code{api.CodeExpired, api.CodeReleased, api.CodeRevoked, api.CodeRequestIDReused}
+	if slices.Contains(before, client.CodeOf(err)) {
 		// That is the answer to a request from before a restart. The job did not
 		// start with that lease: nothing is lost.
 		if err := r.update(e, func(s *Status) error { s.State = Queued; return nil }); err != nil {

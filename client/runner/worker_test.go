@@ -144,15 +144,16 @@ func (w *worker) handle(ctx context.Context, t *runner.Task, db *sql.DB, fence *
 		}
 		if w.Hang {
 			w.Hang = false
-			fmt.Fprintln(os.Stdout, "hanging")
+			if _, err := fmt.Fprintln(os.Stdout, "hanging"); err != nil {
+				return err
+			}
 			if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
 				return err
 			}
 			// As one who does not look at its context.
-			ctx = context.WithoutCancel(ctx)
-			err := effect(ctx, db, fence, t.Fence(), w.Key.Target.ID, 1000, func() {})
-			fmt.Fprintf(os.Stdout, "stale %v\n", errors.Is(err, guard.ErrStale))
-			return err
+			err := effect(context.WithoutCancel(ctx), db, fence, t.Fence(), w.Key.Target.ID, 1000, func() {})
+			_, printed := fmt.Fprintf(os.Stdout, "stale %v\n", errors.Is(err, guard.ErrStale))
+			return errors.Join(err, printed)
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ type database struct {
 // only root may enter.
 func newDatabase(t TB, name string) *database {
 	t.Helper()
-	dir, err := os.MkdirTemp("", name) //nolint:usetesting // see above
+	dir, err := os.MkdirTemp("", name)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
