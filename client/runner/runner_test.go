@@ -71,7 +71,12 @@ func testDone(on *subject) {
 	stop := g.run()
 	g.submit(ids[20:]...)
 	for _, id := range ids {
-		if s := g.wantState(id, runner.Done); s.Token == 0 || s.Token != tokens[id] || s.Runs != 1 || string(s.Payload) != "saved" || s.Reason != "" {
+		g.wantState(id, runner.Done)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, id := range ids {
+		if s := g.job(id); s.Token == 0 || s.Token != tokens[id] || s.Runs != 1 || string(s.Payload) != "saved" || s.Reason != "" {
 			t.Errorf("got %+v, want token %d", s, tokens[id])
 		}
 	}
@@ -319,8 +324,9 @@ func testForeignLeases(on *subject) {
 	g.await(runner.LeaseReleased, "")
 	g.submit("a")
 	g.wantState("a", runner.Done)
-	if err := held(t.Context(), g.c, g.o.Instance, 2); err != nil || g.count(runner.LeaseReleased) != 1 {
-		t.Errorf("%v; %d were released, want 1", err, g.count(runner.LeaseReleased))
+	g.wantHeld(2)
+	if n := g.count(runner.LeaseReleased); n != 1 {
+		t.Errorf("%d were released, want 1", n)
 	}
 }
 

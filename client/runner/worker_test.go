@@ -21,6 +21,7 @@ import (
 	"leased/client/guard"
 	"leased/client/runner"
 	"leased/gateway/api"
+	"leased/test/proc"
 )
 
 // workerVariable has this test binary be a worker: its value is a worker in JSON.
@@ -96,7 +97,7 @@ func work(text string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithTimeout(context.Background(), proc.Patience)
 	defer stop()
 	r, err := runner.OpenAt(runner.Options{
 		Client: c, Dir: w.Dir, Namespace: "default", Instance: w.Instance, TTL: w.TTL, Wait: 10 * time.Second,
@@ -115,10 +116,12 @@ func work(text string) error {
 		switch {
 		case errors.Is(err, runner.ErrExists):
 			if r.Jobs()[0].State.Final() {
-				// It ended before the process did. Its lease may be left.
-				first, cancel := context.WithTimeout(ctx, time.Second/2)
-				defer cancel()
-				ctx = first
+				// It ended before the process did, and its lease may be left.
+				go func() {
+					defer stop()
+					for held(ctx, c, w.Instance, 0) != nil && ctx.Err() == nil {
+					}
+				}()
 			}
 		case err != nil:
 			return err
