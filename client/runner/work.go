@@ -53,7 +53,8 @@ func (r *Runner) leave(e *entry) {
 	defer r.mu.Unlock()
 	e.busy = false
 	if !e.status.State.Final() {
-		r.queue = append(r.queue, e) // for the next Run
+		r.queue = append(r.queue, e) // for the next Run, which may run already
+		r.poke()
 	}
 }
 
