@@ -98,7 +98,7 @@ func TestRunner_jobsStay(t *testing.T) {
 	}
 }
 
-// TestOpen_damaged cuts a job's file at each byte, and changes each.
+// TestOpen_damaged cuts a job's file at each byte, and changes some.
 func TestOpen_damaged(t *testing.T) {
 	t.Parallel()
 	dir, file := filled(t)
@@ -121,6 +121,9 @@ func TestOpen_damaged(t *testing.T) {
 	}
 	for i := range content {
 		refused("cut", i, content[:i])
+		if i%5 != 0 {
+			continue // the checksum makes no difference between bytes
+		}
 		changed := bytes.Clone(content)
 		changed[i] ^= 1
 		refused("changed", i, changed)
