@@ -34,6 +34,7 @@ func TestRunner(t *testing.T) {
 		{"done", testDone},
 		{"handler_breaks", testHandlerBreaks},
 		{"revoked", testRevoked},
+		{"late_success", testLateSuccess},
 		{"ignores_loss", testIgnoresLoss},
 		{"ignores_stop", testIgnoresStop},
 		{"interrupted", testInterrupted},
@@ -167,6 +168,27 @@ func testRevoked(on *subject) {
 	}
 }
 
+// testLateSuccess: a handler that calls itself done after the lease was lost is
+// not believed.
+func testLateSuccess(on *subject) {
+	t, url := on.t, on.url
+	started := make(chan *runner.Task)
+	g := newRig(t, url, func(ctx context.Context, task *runner.Task) error {
+		started <- task
+		<-ctx.Done()
+		return nil
+	}, func(o *runner.Options) { o.TTL = time.Second })
+	g.run()
+	g.submit("a")
+	g.revoke(<-started)
+	if err := g.await(runner.JobLost, "a").Err; !errors.Is(err, client.ErrRevoked) {
+		t.Errorf("it was lost with %v", err)
+	}
+	if s := g.job("a"); s.State != runner.Lost {
+		t.Errorf("got %+v, want it lost", s)
+	}
+}
+
 // deaf is a handler that runs until it is let go, whatever its context says.
 func deaf(started chan<- *runner.Task, let <-chan struct{}) runner.Handler {
 	return func(_ context.Context, task *runner.Task) error {
@@ -229,6 +251,7 @@ func testIgnoresStop(on *subject) {
 	stop = g.run()
 	g.submit("b")
 	<-started
+	g.wantHeld(2)
 	close(let)
 	g.wantState("a", runner.Done)
 	g.wantState("b", runner.Done)
@@ -341,13 +364,17 @@ func testShutDown(on *subject) {
 	if err := g.c.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	g.wantState("a", runner.Queued)
 	g.submit("b")
 	if err := g.await(runner.JobQueued, "a").Err; !errors.Is(err, client.ErrShutdown) {
 		t.Errorf("a stopped because of %v", err)
 	}
 	if err := g.ended(); !errors.Is(err, client.ErrShutdown) {
 		t.Errorf("Run ends with %v, want ErrShutdown", err)
+	}
+	for _, id := range []string{"a", "b"} {
+		if s := g.job(id); s.State.Final() {
+			t.Errorf("after the shutdown: %+v, want that it is still to be done", s)
+		}
 	}
 }
 
