@@ -99,12 +99,12 @@ func hold(cmd *cobra.Command, e *env, r *runFlags, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	say.acquired(s)
-	j := &job{env: e, flags: r, session: s, say: say}
-	// Signals were the acquisition's so far.
+	// Signals were the acquisition's so far. Whoever is told that the lease is held
+	// can rely on it that they are the command's.
 	signals, restore := e.takeSignals(passedOn())
 	defer restore()
-	j.signals = signals
+	say.acquired(s)
+	j := &job{env: e, flags: r, session: s, say: say, signals: signals}
 	ran := j.run(cmd.Context())
 	return say.released(s, s.Release(), ran)
 }

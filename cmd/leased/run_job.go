@@ -30,7 +30,7 @@ type job struct {
 // run starts the command and returns when no process of it is left.
 func (j *job) run(ctx context.Context) error {
 	if ctx.Err() != nil || j.session.Err() != nil {
-		return ctx.Err() // a signal came between the grant and here
+		return interrupted(ctx)
 	}
 	status, changed := j.session.Status()
 	c, err := supervise.Start(&supervise.Options{
@@ -64,6 +64,15 @@ func (j *job) run(ctx context.Context) error {
 			j.signal(sig)
 		}
 	}
+}
+
+// interrupted returns the error of a run whose signal came between the grant and
+// the start, or nil if it was not a signal.
+func interrupted(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("this command was interrupted before it started the other: %w", ctx.Err())
 }
 
 // margin returns the time between the end of the trust and that of the lease.
