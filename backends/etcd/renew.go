@@ -3,6 +3,7 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,9 +26,7 @@ func (s *Store) Renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 	return s.renew(ctx, r)
 }
 
-// RenewBulk implements contract.Store. Each renewal is a transaction of its own;
-// those of one key share the scope of the request id, so that each has to see
-// what those before it did.
+// RenewBulk implements contract.Store. Each renewal is a transaction of its own.
 func (s *Store) RenewBulk(ctx context.Context, r *contract.RenewBulkRequest) (contract.RenewBulkResult, error) {
 	ctx, end, err := s.begin(ctx, r.Validate)
 	if err != nil {
@@ -40,24 +39,48 @@ func (s *Store) RenewBulk(ctx context.Context, r *contract.RenewBulkRequest) (co
 		id := r.Leases[i].LeaseID.KeyID()
 		ofKey[id] = append(ofKey[id], i)
 	}
-	var workers sync.WaitGroup
-	next := make(chan []int)
-	for range min(bulkWorkers, len(ofKey)) {
-		workers.Go(func() {
-			for items := range next {
-				for _, i := range items {
-					item := r.Item(i)
-					out.Items[i].Result, out.Items[i].Err = s.renew(ctx, &item)
-				}
+	room := make(chan struct{}, bulkWorkers)
+	renewAll := func(items []int) {
+		var running sync.WaitGroup
+		for _, i := range items {
+			room <- struct{}{}
+			running.Go(func() {
+				defer func() { <-room }()
+				item := r.Item(i)
+				out.Items[i].Result, out.Items[i].Err = s.renew(ctx, &item)
+			})
+		}
+		running.Wait()
+	}
+	var keys sync.WaitGroup
+	for id, items := range ofKey {
+		keys.Go(func() {
+			for _, together := range s.inOrder(ctx, r, keyRef{r.Namespace, id}, items) {
+				renewAll(together)
 			}
 		})
 	}
-	for _, items := range ofKey {
-		next <- items
-	}
-	close(next)
-	workers.Wait()
+	keys.Wait()
 	return out, allFailed(out.Items)
+}
+
+// inOrder parts the leases of one key, which share the scope of the request id, so
+// that each is answered after those that it has to see the effect of. Only the one
+// that holds the key can be renewed, and no other of them ever will hold it.
+func (s *Store) inOrder(ctx context.Context, r *contract.RenewBulkRequest, ref keyRef, items []int) [][]int {
+	if len(items) == 1 {
+		return [][]int{items}
+	}
+	st, err := s.load(ctx, ref, want{})
+	if err != nil {
+		return slices.Collect(slices.Chunk(items, 1)) // each says itself what is wrong
+	}
+	holder := st.active()
+	holds := slices.IndexFunc(items, func(i int) bool { return holder != nil && r.Leases[i].LeaseID == holder.id })
+	if holds < 0 {
+		return [][]int{items}
+	}
+	return [][]int{items[:holds], items[holds : holds+1], items[holds+1:]}
 }
 
 // allFailed returns the error of a bulk of which nothing was done, or of which
