@@ -7,6 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	proc.AtOnce(8)
+	proc.AtOnce(4)
 	m.Run()
 }

@@ -7,6 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	proc.AtOnce(10)
+	proc.AtOnce(6)
 	m.Run()
 }
