@@ -120,13 +120,15 @@ func writeError(ctx context.Context, err error, maybe bool) error {
 const overSlack = 50 * time.Millisecond
 
 // isOver tells that the call failed because its time is over: also if etcd, which
-// is told the deadline, said so a moment before.
+// is told the deadline, or a transaction of several calls that keeps it too, said so
+// a moment before.
 func isOver(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return true
 	}
 	deadline, ok := ctx.Deadline()
-	return ok && status.Code(err) == codes.DeadlineExceeded && time.Until(deadline) < overSlack
+	ended := status.Code(err) == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
+	return ok && ended && time.Until(deadline) < overSlack
 }
 
 // refusal is errorOf for what certainly was not applied.
