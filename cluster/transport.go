@@ -44,7 +44,11 @@ func newTransport(server raft.ServerID, port *peerPort, writable func() error, l
 		Stream:                &raftStream{port, server},
 		MaxPool:               idleConns,
 		Timeout:               rpcTimeout,
-		Logger:                logger,
+		// 1 turns pipelining off. With it a leader whose entries a follower could not
+		// store, for want of space say, may wait for itself for ever in raft v1.7.3 and
+		// send that follower nothing more. One batch is on its way at a time anyway.
+		MaxRPCsInFlight: 1,
+		Logger:          logger,
 	})}, writable}
 }
 

@@ -16,8 +16,10 @@ import (
 	"leased/test/proc"
 )
 
-// diskSize has room for two segments of the log, of 64 MiB each, and not for three.
-const diskSize = 160 << 20
+// diskSize has room for four segments of the log, of 64 MiB each. A log that broke
+// off between two of them is mended by a copy, and needs as many for a moment: the
+// last, its copy, the next, and one more before the node stands for election.
+const diskSize = 320 << 20
 
 // longWrite is how long it may take to fill a segment of the log.
 const longWrite = 5 * time.Minute
