@@ -84,7 +84,8 @@ func (c *carriers) giveUp(leader string, p *parcel, cause error) parcelAnswer {
 	if c.remove(leader, p) {
 		return parcelAnswer{err: &unsentError{cause}}
 	}
-	if p.flight.left.Add(-1) == 0 {
+	// Without one it was answered in the queue, as the engine closed.
+	if p.flight != nil && p.flight.left.Add(-1) == 0 {
 		p.flight.cancel()
 	}
 	select {

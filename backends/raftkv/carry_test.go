@@ -321,3 +321,21 @@ func TestPeerHandler_carry_unreadable(t *testing.T) {
 		t.Errorf("got %d, want %d", w.Code, http.StatusBadRequest)
 	}
 }
+
+// A caller gives up in the moment in which the engine closes, with its call still
+// in the queue.
+func TestCarriers_closedInQueue(t *testing.T) {
+	c, _ := newTestCarriers(echo(0))
+	c.to["n1"] = &carrier{busy: true} // the batch before is on its way
+	p := &parcel{verb: "acquire"}
+	if !c.put("n1", p) {
+		t.Fatal("the call was not taken")
+	}
+	c.engine.mu.Lock()
+	c.engine.closed = true
+	c.engine.mu.Unlock()
+	c.next("n1")
+	if a := c.giveUp("n1", p, context.Canceled); !isNotSent(a.err) {
+		t.Errorf("answered %v, want an error that says that nothing was sent", a.err)
+	}
+}

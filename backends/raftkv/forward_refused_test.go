@@ -13,6 +13,7 @@ import (
 
 	"leased/backends/raftkv"
 	"leased/contract"
+	"leased/test/proc"
 )
 
 // lines is a log of which lines can be counted.
@@ -92,9 +93,7 @@ func TestForwarder_refused(t *testing.T) {
 		_, err := f.Acquire(t.Context(), ask("default", "r2", "key"))
 		answered <- err
 	}()
-	for r.asked.Load() == before {
-		time.Sleep(time.Millisecond)
-	}
+	proc.Until(t, "the leader is asked again", proc.Patience, func() bool { return r.asked.Load() > before })
 	r.refuses.Store(false)
 	p.peers.elect("n3") // the transport leads to the one node that there is
 	if err := <-answered; err != nil {
