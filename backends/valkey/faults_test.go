@@ -216,6 +216,31 @@ func TestFaults_Refusals(t *testing.T) {
 	}
 }
 
+// TestFaults_NoticedRecovery holds the store to noticing soon that its server
+// serves again when nothing but a look at the server can tell. The first round
+// ends with a look, so that each later one meets the same wait for the next.
+func TestFaults_NoticedRecovery(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	granted := func() (bool, error) {
+		res, err := b.store.Acquire(b.within(proc.Patience), b.acquireOf(fmt.Sprint("key-", b.ids.Add(1))))
+		return err == nil && res.Outcome == contract.OutcomeAcquired, err
+	}
+	for round := range 4 {
+		b.server.Do(t, "ACL", "SETUSER", "default", "resetkeys", "~other*")
+		b.eventually("it is noticed", func() bool {
+			_, err := granted()
+			return contract.CodeOf(err) == contract.CodeUnavailable && !b.health().Ready
+		})
+		b.server.Do(t, "ACL", "SETUSER", "default", "~*")
+		began := time.Now()
+		b.eventually("it serves again", func() bool { ok, _ := granted(); return ok })
+		if took := time.Since(began); took > recoverWithin*3/4 {
+			t.Errorf("round %d: it serves %v after it could, want at most %v", round, took, recoverWithin*3/4)
+		}
+	}
+}
+
 func TestFaults_CannotPersist(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "dbfilename", "taken", "save", "3600 1000000")

@@ -18,6 +18,9 @@ const (
 	// checkEvery is how often a connected server is looked at: its policy, its
 	// role, whether it was restarted.
 	checkEvery = 2 * time.Second
+	// checkAgain is how often a server is looked at that does not serve: it must
+	// serve within 2 s of being able to.
+	checkAgain = 500 * time.Millisecond
 	// checkTimeout bounds one look.
 	checkTimeout = 5 * time.Second
 	// redialFirst and redialMost are the pauses between attempts to connect. A
@@ -159,28 +162,31 @@ func (l *link) run(ctx context.Context) {
 
 // watch returns when the client should be replaced.
 func (l *link) watch(ctx context.Context, c valkey.Client) {
-	ticker := time.NewTicker(checkEvery)
-	defer ticker.Stop()
+	next := time.NewTimer(l.pause())
+	defer next.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.broken:
-			if err := l.look(ctx, c); err != nil {
-				l.trouble(err)
-				if l.stale(c, err) {
-					return
-				}
-			}
-		case <-ticker.C:
-			if err := l.look(ctx, c); err != nil {
-				l.trouble(err)
-				if l.stale(c, err) {
-					return
-				}
+		case <-next.C:
+		}
+		if err := l.look(ctx, c); err != nil {
+			l.trouble(err)
+			if l.stale(c, err) {
+				return
 			}
 		}
+		next.Reset(l.pause())
 	}
+}
+
+// pause returns how long after one look at the server the next one comes.
+func (l *link) pause() time.Duration {
+	if s := l.state.Load(); s.err != nil || s.refuse != "" || s.forbid != "" {
+		return checkAgain
+	}
+	return checkEvery
 }
 
 // stale tells whether another connection may lead to a server that serves. The
