@@ -100,6 +100,8 @@ func (f *feed) follow(ctx context.Context) error {
 	for generation == f.room.store.link.generation.Load() {
 		entries, known, err := f.room.since(ctx, at)
 		if err == nil && len(entries) == 0 {
+			// The event at the place may be lost by the time that others come.
+			known = false
 			entries, err = f.room.await(ctx, at)
 		}
 		if err != nil {

@@ -47,6 +47,10 @@ func TestRecovery_FlushAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
+	// The store has seen where the stream begins, and waits for what follows.
+	b.server.Eventually(t, "the store waits for events", func(s string) bool {
+		return strings.Contains(s, "blocked_clients:1\r")
+	}, "INFO", "clients")
 	b.server.Do(t, "FLUSHALL")
 	b.refusedAfter("FLUSHALL", held)
 	ev, err := stream.Next(b.within(proc.Patience))
