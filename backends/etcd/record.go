@@ -136,8 +136,11 @@ func (r *record) isOf(a *attempt) bool {
 	return r.Owner == a.req.Owner && r.RequestID == a.req.RequestID
 }
 
+// keep notes how long another request wants to find the record. Earlier ones may
+// want it for longer: what they were answered is made of it.
 func (r *record) keep(k contract.Retention) {
-	r.KeepAnswer, r.KeepHistory, r.KeepEvents = k.Idempotency, k.History, k.HistoryPerKey
+	r.KeepAnswer = max(r.KeepAnswer, k.Idempotency)
+	r.KeepHistory, r.KeepEvents = k.History, k.HistoryPerKey
 }
 
 // keepFor is how long the record must be kept once it has ended.
