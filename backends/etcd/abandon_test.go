@@ -84,7 +84,7 @@ func TestLine_claimed(t *testing.T) {
 	turn := &turn{l: l, st: st, q: st.queue}
 	lo := l.snapshot()[0]
 
-	server.Pause(0)
+	server.Pause(t, 0)
 	claimed := make(chan error, 1)
 	go func() { claimed <- turn.replay(ctx, lo, st.answer) }()
 	proc.Until(t, "the claim is known to be on its way", 10*time.Second, func() bool {

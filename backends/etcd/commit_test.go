@@ -33,7 +33,7 @@ func newCrowd(t *testing.T) *crowd {
 	if c.pool.look(t.Context()) != nil {
 		t.Fatal("etcd does not serve")
 	}
-	server.Pause(0)
+	server.Pause(t, 0)
 	for answers := true; answers; { // the signal takes a moment
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		answers = c.pool.look(ctx) == nil

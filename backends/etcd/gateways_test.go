@@ -185,7 +185,7 @@ func TestStore_ghostPlace(t *testing.T) {
 	lease := grantOn(t, g2, "key")
 	lina := park(within(t, time.Minute), g1, waitingAcquire(t, "lina", 50*time.Second))
 	queueOn(t, g2, 1)
-	server.Pause(0)
+	server.Pause(t, 0)
 	if res, err := g1.Acquire(within(t, 3*time.Second), waitingAcquire(t, "xena", 100*time.Millisecond)); err == nil && res.Outcome == contract.OutcomeAcquired {
 		t.Error("a held key was granted")
 	}

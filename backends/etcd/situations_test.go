@@ -37,7 +37,7 @@ func situations() []situation {
 		{name: "killed", begin: func(_ *testing.T, e *proc.Etcd) { e.Kill(0) },
 			end:   start,
 			write: contract.CodeUnavailable, read: contract.CodeUnavailable, ends: contract.CodeUnavailable, noticed: true},
-		{name: "paused past the deadline", begin: func(_ *testing.T, e *proc.Etcd) { e.Pause(0) },
+		{name: "paused past the deadline", begin: func(t *testing.T, e *proc.Etcd) { t.Helper(); e.Pause(t, 0) },
 			end:   func(_ *testing.T, e *proc.Etcd) { e.Resume(0) },
 			write: contract.CodeOutcomeUnknown, read: contract.CodeTimeout, ends: contract.CodeOutcomeUnknown},
 		{name: "without quorum", options: proc.EtcdOptions{Members: 3},
@@ -274,7 +274,7 @@ func TestStore_pausedMember(t *testing.T) {
 	s := openOn(t, etcd.Config{Endpoints: server.Endpoints()})
 	grantOn(t, s, "before")
 	for i := range 3 {
-		server.Pause(i)
+		server.Pause(t, i)
 		// The paused one may have led: while another is elected, which may take longer
 		// than a call waits for it, etcd serves nobody, and says so.
 		first := testAcquire(t, fmt.Sprint("first-", i), fmt.Sprint("grant-first-", i))

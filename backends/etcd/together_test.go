@@ -38,7 +38,7 @@ func TestStore_Watch_oneRevision(t *testing.T) {
 		return stream
 	}
 	stream := watch("")
-	server.Pause(0)
+	server.Pause(t, 0)
 	var calls sync.WaitGroup
 	for i := range callers {
 		r := testAcquire(t, fmt.Sprint("key-", i), fmt.Sprint("again-", i))

@@ -291,13 +291,9 @@ func testPaused(b *bench) {
 	t := b.t
 	w := b.worker(t, time.Second)
 	p := w.hang(t)
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	proc.Pause(t, p.cmd.Process)
 	b.take(t, w)
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	proc.Resume(t, p.cmd.Process)
 	if _, err := io.WriteString(p.in, "x"); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -96,7 +95,7 @@ func TestCluster_pausedLeader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leader.Signal(t, syscall.SIGSTOP)
+		leader.Pause(t)
 		paused := time.Now()
 		r.Instance, r.Wait = "new", proc.Patience
 		moved, err := acquireAt(t, followers, r)
@@ -104,7 +103,7 @@ func TestCluster_pausedLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(time.Until(paused.Add(3 * ttl))) // the pause is what is tested
-		asOld(t, leader, old.Lease, func() { leader.Signal(t, syscall.SIGCONT) })
+		asOld(t, leader, old.Lease, func() { leader.Resume(t) })
 		if moved.Lease.Token <= old.Lease.Token {
 			t.Errorf("round %d: token %d after %d", round, moved.Lease.Token, old.Lease.Token)
 		}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -36,7 +35,7 @@ func TestCluster_pausedFollowers(t *testing.T) {
 	}
 	before := goroutines(t, leader)
 	for _, f := range followers {
-		f.Signal(t, syscall.SIGSTOP)
+		f.Pause(t)
 	}
 	const calls, timeout = 50, 300 * time.Millisecond
 	type answer struct {
@@ -63,7 +62,7 @@ func TestCluster_pausedFollowers(t *testing.T) {
 	}
 	proc.Until(t, "what the calls used is given back", proc.Patience, func() bool { return goroutines(t, leader) <= before+10 })
 	for _, f := range followers {
-		f.Signal(t, syscall.SIGCONT)
+		f.Resume(t)
 	}
 	c.Healthy(t)
 	all := c.Client(t)

@@ -222,7 +222,7 @@ func TestBackends_stop(t *testing.T) {
 		g.recovers(ns)
 	}
 	valkey.Pause(t)
-	etcd.Pause(0)
+	etcd.Pause(t, 0)
 	defer func() { valkey.Resume(); etcd.Resume(0) }()
 	began := time.Now()
 	leased.Stop(t)

@@ -73,7 +73,7 @@ func etcdPaused(t *testing.T, _ string) *scene {
 	e := proc.StartEtcd(t, proc.EtcdOptions{})
 	return &scene{
 		store: openEtcd(t, etcd.Config{Endpoints: e.Endpoints()}),
-		begin: func(*testing.T) { e.Pause(0) },
+		begin: func(t *testing.T) { t.Helper(); e.Pause(t, 0) },
 		end:   func(*testing.T) { e.Resume(0) },
 	}
 }

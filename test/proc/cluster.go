@@ -109,6 +109,18 @@ func (n *Node) WaitReady(t *testing.T) {
 	n.waitForStatus(t, n.Dir, "/readyz")
 }
 
+// Pause stops the node until Resume.
+func (n *Node) Pause(t *testing.T) {
+	t.Helper()
+	Pause(t, n.cmd.Process)
+}
+
+// Resume lets a node that was paused go on.
+func (n *Node) Resume(t *testing.T) {
+	t.Helper()
+	Resume(t, n.cmd.Process)
+}
+
 // Signal sends a signal to the node.
 func (n *Node) Signal(t *testing.T, s syscall.Signal) {
 	t.Helper()

@@ -242,8 +242,11 @@ func (e *Etcd) Backup(t EtcdTB, i int) (restore func()) {
 	}
 }
 
-// Pause stops a member where it stands.
-func (e *Etcd) Pause(i int) { _ = e.members[i].cmd.Process.Signal(syscall.SIGSTOP) }
+// Pause stops a member until Resume.
+func (e *Etcd) Pause(t TB, i int) {
+	t.Helper()
+	Pause(t, e.members[i].cmd.Process)
+}
 
 // Resume lets a member that was paused go on.
 func (e *Etcd) Resume(i int) { _ = e.members[i].cmd.Process.Signal(syscall.SIGCONT) }

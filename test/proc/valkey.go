@@ -134,17 +134,10 @@ func (v *Valkey) Stop() {
 	<-v.done
 }
 
-// Pause stops the server's process until Resume: it neither answers nor hangs
-// up. It returns when the process has stopped.
+// Pause stops the server until Resume.
 func (v *Valkey) Pause(t TB) {
 	t.Helper()
-	_ = v.cmd.Process.Signal(syscall.SIGSTOP)
-	Until(t, v.bin+" has stopped", Patience, func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.PID()))
-		// The state follows the command's name, which stands in parentheses.
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		return err != nil || strings.HasPrefix(rest, "T") // or it has ended
-	})
+	Pause(t, v.cmd.Process)
 }
 
 // Resume lets a paused server go on.
