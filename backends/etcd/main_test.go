@@ -7,6 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	proc.AtOnce(4)
+	proc.AtOnce(7)
 	m.Run()
 }

@@ -156,6 +156,7 @@ func (h *heard) all() []string {
 // TestStore_saysWhetherServed starts a store while etcd is down: whoever reads the
 // log is told so once, when it is there, and likewise of an outage later.
 func TestStore_saysWhetherServed(t *testing.T) {
+	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{})
 	server.Kill(0)
 	log := &heard{}

@@ -125,6 +125,7 @@ func TestStore_Watch_compacted(t *testing.T) {
 
 // TestStore_Watch_tokenEnds has etcd's auth token end under a stream.
 func TestStore_Watch_tokenEnds(t *testing.T) {
+	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{Args: []string{"--auth-token-ttl=1"}})
 	c := etcdClient(t, server)
 	ctx := t.Context()

@@ -17,6 +17,7 @@ import (
 // TestStore_Watch_oneRevision shows every event of keys that were granted in one
 // transaction, once, in the order of their ids, and can begin after each.
 func TestStore_Watch_oneRevision(t *testing.T) {
+	t.Parallel()
 	const callers = 40
 	server := proc.StartEtcd(t, proc.EtcdOptions{})
 	s := openOn(t, etcd.Config{Endpoints: server.Endpoints()})
@@ -78,6 +79,7 @@ func TestStore_Watch_oneRevision(t *testing.T) {
 // TestStore_queueNames has many wait for a key in turn: the places they had are
 // few keys of etcd's, of which it looks at all that there ever were.
 func TestStore_queueNames(t *testing.T) {
+	t.Parallel()
 	const callers, turns = 4, 150
 	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
 	gateways := []*etcd.Store{openOn(t, etcd.Config{Endpoints: server.Endpoints()}), openOn(t, etcd.Config{Endpoints: server.Endpoints()})}
