@@ -160,8 +160,9 @@ type Store interface {
 	Health(ctx context.Context, r *HealthRequest) (Health, error)
 
 	// Close ends the store: operations sent later answer CodeClosed, waiters
-	// answer CodeClosed at once and are away, streams end; operations that run
-	// finish or are cut when ctx ends. It reports everything that went wrong,
+	// answer CodeClosed at once and are away (CodeOutcomeUnknown where their turn
+	// may have come), streams end; operations that run finish or are cut when ctx
+	// ends. It reports everything that went wrong,
 	// does not stop at the first, and answers the same when called again.
 	Close(ctx context.Context) error
 }

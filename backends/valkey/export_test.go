@@ -37,3 +37,13 @@ func (s *Store) Leave(ctx context.Context, r *contract.AcquireRequest, n uint64)
 	_, err := s.leave(ctx, s.attempt(r, s.room(r.Namespace)), n)
 	return err
 }
+
+// Park makes a place for a request, at which no call stands.
+func (s *Store) Park(ctx context.Context, r *contract.AcquireRequest) error {
+	a := s.attempt(r, s.room(r.Namespace))
+	rep, err := s.try(ctx, a, a.with(modeWait, s.lastN.Add(1)))
+	if err == nil && rep.code != "parked" {
+		err = unexpected(rep)
+	}
+	return err
+}

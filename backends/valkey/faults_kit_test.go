@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -198,5 +199,21 @@ func (b *bench) serves() {
 	proc.Until(b, "a key can be acquired", recoverWithin, func() bool {
 		res, err := b.store.Acquire(b.within(time.Second), b.acquireOf(fmt.Sprint("again-", b.ids.Add(1))))
 		return err == nil && res.Outcome == contract.OutcomeAcquired
+	})
+}
+
+// unreachable returns once the store knows that its connections are gone and that
+// nobody listens.
+func (b *bench) unreachable(s *valkey.Store, held *contract.Lease) {
+	b.Helper()
+	refused := 0 // in a row: there are several connections, each of which has to notice
+	b.eventually("the connections are known to be gone", func() bool {
+		_, err := s.Get(b.within(proc.Patience), &contract.GetRequest{Namespace: held.Namespace, LeaseID: held.ID})
+		if err != nil && strings.Contains(err.Error(), "connection refused") {
+			refused++
+		} else {
+			refused = 0
+		}
+		return refused == 30
 	})
 }

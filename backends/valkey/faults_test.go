@@ -19,16 +19,7 @@ func TestFaults_ServerDown(t *testing.T) {
 	b := newBench(t, durable()...)
 	held := b.grant("held")
 	b.server.Kill()
-	refused := 0 // in a row: there are several connections, each of which has to notice
-	b.eventually("the connections are known to be gone", func() bool {
-		err := b.reads(held)["get"](b.within(proc.Patience))
-		if err != nil && strings.Contains(err.Error(), "connection refused") {
-			refused++
-		} else {
-			refused = 0
-		}
-		return refused == 30
-	})
+	b.unreachable(b.store, held)
 	b.expect("server down", b.mutations(held), proc.Patience, contract.CodeUnavailable)
 	b.expect("server down", b.reads(held), proc.Patience, contract.CodeUnavailable)
 	if h := b.health(); h.Ready || h.Detail == "" {

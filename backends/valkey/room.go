@@ -49,6 +49,7 @@ type room struct {
 	next   time.Time // when the next lease ends, as far as it is known; zero is unknown
 	listen bool      // the subscription runs
 	crowd  bool      // calls wait at some gateway, which is watched over
+	tidy   tidy
 }
 
 // spot is an attempt of which calls wait here.
@@ -233,7 +234,7 @@ func (r *room) tick(ctx context.Context) bool {
 	r.crowd = a.number(3) > 0
 	r.mu.Unlock()
 	for i := 4; i < len(a.rest); i++ {
-		r.wake(a.text(i))
+		r.turn(a.text(i))
 	}
 	return a.number(1) == 1
 }
@@ -287,16 +288,23 @@ func (r *room) join(scope contract.Scope) *waiter {
 // number returns the number of the call's next attachment. The newest one of an
 // attempt wins on the server.
 func (r *room) number(w *waiter) uint64 {
-	r.store.mu.Lock()
-	r.store.lastN++
-	n := r.store.lastN
-	r.store.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	n := r.store.lastN.Add(1)
 	if sp := r.spots[w.scope]; sp != nil {
 		sp.n = n
 	}
 	return n
+}
+
+// attached returns the number up to which the attempt's attachments have been sent.
+func (r *room) attached(w *waiter) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sp := r.spots[w.scope]; sp != nil {
+		return sp.n
+	}
+	return 0
 }
 
 // part takes a call away. It returns the number up to which the attempt's

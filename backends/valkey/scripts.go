@@ -15,7 +15,7 @@ var sources embed.FS
 // scripts are the verbs as the server runs them.
 type scripts struct {
 	acquire, renew, release, revoke, leave, undo *script
-	confirm                                      *script
+	confirm, tidy                                *script
 	get, getKey, check, history, list, listEnded *script
 	floor, watch, health, tick, rights           *script
 }
@@ -48,6 +48,7 @@ func newScripts() (*scripts, error) {
 		{&s.release, "release", oomSafe, ending, false},
 		{&s.revoke, "revoke", oomSafe, ending, false},
 		{&s.leave, "leave", oomSafe, plain, false},
+		{&s.tidy, "tidy", oomSafe, plain, false},
 		{&s.undo, "undo", oomSafe, plain, false},
 		{&s.confirm, "confirm", oomSafe, plain, false},
 		{&s.get, "get", oomSafe, plain, true},

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"leased/contract"
 	"leased/contract/lifecycle"
@@ -28,7 +29,8 @@ type Store struct {
 	rooms  map[string]*room
 	behind sync.WaitGroup // goroutines; added to only under mu and while not over
 	over   bool
-	lastN  uint64 // the newest attachment
+
+	lastN atomic.Uint64 // the newest attachment
 }
 
 var _ contract.Store = (*Store)(nil)

@@ -22,7 +22,8 @@ const (
 	lookAgain = 10 * time.Second
 	// beat is how often a call that must answer looks at the clock.
 	beat = 5 * time.Millisecond
-	// leavePause is the pause between attempts to leave a place.
+	// leavePause is the pause between attempts to do what an outage keeps from being
+	// done.
 	leavePause = 200 * time.Millisecond
 )
 
@@ -40,6 +41,9 @@ type wait struct {
 	over *time.Timer
 	// try is running when not nil.
 	running chan tried
+	// placed tells that a try made a place, or may have. From then on whoever frees
+	// the key may grant it to this call, whatever becomes of the call's own commands.
+	placed bool
 }
 
 // acquireWaiting acquires, waiting in the queue of a held key. A grant is made
@@ -52,7 +56,6 @@ func (s *Store) acquireWaiting(ctx context.Context, a *attempt, patience time.Du
 	}
 	w := &wait{s: s, a: a, w: a.room.join(a.scope), over: time.NewTimer(patience)}
 	defer w.over.Stop()
-	parked := false
 	again := time.NewTimer(lookAgain)
 	defer again.Stop()
 	w.start()
@@ -61,14 +64,14 @@ func (s *Store) acquireWaiting(ctx context.Context, a *attempt, patience time.Du
 		case t := <-w.running:
 			w.running = nil
 			switch {
-			case t.err != nil && !parked:
+			case t.err != nil && !w.placed:
 				return w.failed(t.err)
 			case t.err != nil:
 				again.Reset(leavePause) // the outage may end before the wait does
 			case t.rep.code != "parked":
 				return w.answer(ctx, t.rep)
 			default:
-				parked = true
+				w.placed = true
 				again.Reset(lookAgain)
 			}
 		case <-w.wake():
@@ -115,11 +118,20 @@ func (w *wait) start() {
 
 // failed ends a call whose first try failed.
 func (w *wait) failed(err error) (contract.Result, error) {
-	n := w.a.room.part(w.w)
-	if contract.CodeOf(err) == contract.CodeOutcomeUnknown {
-		w.s.leaveLater(w.a, n)
+	w.a.room.part(w.w)
+	if !unapplied(err) {
+		w.a.room.tidyLater()
 	}
 	return contract.Result{}, err
+}
+
+// unapplied tells that a command with this error certainly changed nothing.
+func unapplied(err error) bool {
+	switch contract.CodeOf(err) {
+	case contract.CodeInvalid, contract.CodeUnavailable, contract.CodeTimeout, contract.CodeClosed:
+		return true
+	}
+	return false
 }
 
 // answer ends a call with the answer of a try.
@@ -169,13 +181,40 @@ func (w *wait) end(ctx context.Context) (contract.Result, error) {
 	t, ok := within(final, limit)
 	switch {
 	case !ok:
-		w.after(final, n)
+		w.after(final)
 		return contract.Result{}, contract.Lost(ctx)
-	case t.err != nil:
-		w.s.leaveLater(w.a, n)
+	case t.err == nil:
+		return w.s.acquired(w.a.room, t.rep)
+	case !w.placed:
 		return contract.Result{}, t.err
+	case !gone && unapplied(t.err):
+		return w.leaveInstead(ctx, t.err, n, limit)
 	}
-	return w.s.acquired(w.a.room, t.rep)
+	w.a.room.tidyLater()
+	return contract.Result{}, uncertain(t.err)
+}
+
+// leaveInstead leaves the place of a call whose last try was refused, as by a
+// server that has no memory for grants: only without the place is it certain that
+// no grant comes, or has come.
+func (w *wait) leaveInstead(ctx context.Context, refused error, n uint64, limit time.Time) (contract.Result, error) {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	rep, err := w.s.leave(ctx, w.a, n)
+	if err != nil {
+		w.a.room.tidyLater()
+		return contract.Result{}, uncertain(refused)
+	}
+	res, err := w.s.acquired(w.a.room, rep)
+	switch {
+	case err != nil:
+		return contract.Result{}, err
+	case res.Lease == nil:
+		return contract.Result{}, refused // the key is free, but it is not to be had
+	case res.Lease.RequestID == w.a.by.requestID && res.Lease.Owner == w.a.by.principal:
+		return contract.Result{}, uncertain(refused) // a copy of the call was granted it
+	}
+	return res, nil
 }
 
 // within waits for an answer until limit, and for as much longer as this
@@ -204,10 +243,10 @@ func within(ch <-chan tried, limit time.Time) (tried, bool) {
 // after sees a try to its end whose caller was told that the outcome is unknown.
 // Whoever asks again finds the grant, should it have come; but nobody is left to
 // take one that comes later.
-func (w *wait) after(running <-chan tried, n uint64) {
+func (w *wait) after(running <-chan tried) {
 	w.s.start(func(context.Context) {
 		<-running // bounded by tryTimeout
-		w.s.leaveLater(w.a, n)
+		w.a.room.tidyLater()
 	})
 }
 
@@ -220,12 +259,14 @@ func (w *wait) settle(ctx context.Context, limit time.Time) (bool, contract.Resu
 	t, ok := within(w.running, limit.Add(-finalShare))
 	switch {
 	case !ok:
-		w.after(w.running, w.a.room.part(w.w))
+		w.a.room.part(w.w)
+		w.after(w.running)
 		return true, contract.Result{}, contract.Lost(ctx)
 	case t.err == nil && t.rep.code != "parked":
 		res, err := w.answer(ctx, t.rep)
 		return true, res, err
 	}
+	w.placed = w.placed || t.err == nil || !unapplied(t.err)
 	return false, contract.Result{}, nil
 }
 
@@ -235,11 +276,17 @@ func (w *wait) close(ctx context.Context) (contract.Result, error) {
 	if done, res, err := w.settle(ctx, limit); done {
 		return res, err
 	}
-	final, cancel := context.WithDeadline(context.Background(), limit)
-	defer cancel()
-	n := w.a.room.part(w.w)
-	if _, err := w.s.leave(final, w.a, n); err != nil {
-		w.s.log.Debug("valkey: a waiting call could not leave its place; it is left when the heartbeat ends", "err", err)
+	// All calls of this gateway end: it leaves for those that share the place too,
+	// so that each of them can tell.
+	n := w.a.room.attached(w.w)
+	w.a.room.part(w.w)
+	if w.placed {
+		final, cancel := context.WithDeadline(context.Background(), limit)
+		defer cancel()
+		if _, err := w.s.leave(final, w.a, n); err != nil {
+			// The place is left when the heartbeat ends; until then it can be served.
+			return contract.Result{}, uncertain(err)
+		}
 	}
 	return contract.Result{}, contract.Errorf(contract.CodeClosed, nil,
 		"the store closed while this call waited; repeat it with the same request id to keep the place")
@@ -248,25 +295,6 @@ func (w *wait) close(ctx context.Context) (contract.Result, error) {
 // leave takes the attempt's calls away from its place.
 func (s *Store) leave(ctx context.Context, a *attempt, n uint64) (*reply, error) {
 	return s.exec(ctx, a.room, s.scripts.leave, a.key.String(), string(a.scope[:]), s.gateway, num(n))
-}
-
-// leaveLater leaves a place as soon as the server can be reached: a place whose
-// caller has gone unseen would be served with nobody there, for as long as this
-// gateway lives.
-func (s *Store) leaveLater(a *attempt, n uint64) {
-	if n == 0 {
-		return
-	}
-	s.start(func(ctx context.Context) {
-		for ctx.Err() == nil {
-			try, cancel := context.WithTimeout(ctx, checkTimeout)
-			_, err := s.leave(try, a, n)
-			cancel()
-			if err == nil || !sleep(ctx, leavePause) {
-				return
-			}
-		}
-	})
 }
 
 // uncertain turns the error of a command that would have undone a grant into

@@ -248,6 +248,25 @@ local function queue()
     return place
   end
 
+  -- leave takes the gateway's callers away from the place, or from a grant that
+  -- none of them took.
+  local function leave(kid, scope, gw, n)
+    local place = call('HGET', B .. 'p:' .. kid, scope)
+    if place then detach(kid, scope, place, gw, n) end
+    local v = call('HGET', B .. 'v', kid .. scope)
+    if not v then return end
+    local who, at = untaken(v)
+    local rest = ''
+    for i = 33, #at, 19 do
+      if at:sub(i, i + 10) ~= gw or struct.unpack('>I8', at, i + 11) > n then rest = rest .. at:sub(i, i + 18) end
+    end
+    if rest == '' then
+      untake(kid, scope, who)
+    else
+      call('HSET', B .. 'v', kid .. scope, v:sub(1, 4 + #who) .. at:sub(1, 32) .. rest)
+    end
+  end
+
   -- lost tells that a place which nobody stands at has had its turn, or is
   -- forgotten. m is the p hash's.
   local function lost(place, arrived, m)
@@ -320,6 +339,7 @@ local function queue()
     enter = enter,
     attach = attach,
     detach = detach,
+    leave = leave,
     conflict = conflict,
   }
   return Q

@@ -47,7 +47,7 @@ for i = 1, #called, 2 do
     if not queue().alive(place) or now - called[i + 1] > patience then
       queue().untake(kid, scope, who)
     elseif place:find(gw, 33, true) then
-      turns[#turns + 1] = scope
+      turns[#turns + 1] = called[i]
     else
       queue().tell(scope, place)
     end
