@@ -41,7 +41,8 @@ type Action struct {
 	Actor     string
 	// Some asks whether the principal may do it to any tenant and actor at all,
 	// rather than to all of them: a stream then shows the events of those keys
-	// alone. Tenant and Actor are empty.
+	// alone, and a renewal or release is of a lease that is the principal's own,
+	// which the store compares. Tenant and Actor are empty.
 	Some bool
 }
 
@@ -73,4 +74,10 @@ func (authNone) Authorize(Principal, Action) bool { return true }
 // onKey returns the action of verb on one key.
 func onKey(verb Verb, namespace string, k *contract.Key) Action {
 	return Action{Verb: verb, Namespace: namespace, Tenant: k.Tenant, Actor: k.Actor}
+}
+
+// own returns the action of renewing or releasing one's own lease. Its key is not
+// known before the store is asked, and the right to acquire it was had at the grant.
+func own(namespace string) Action {
+	return Action{Verb: VerbAcquire, Namespace: namespace, Some: true}
 }

@@ -38,9 +38,7 @@ func (a *tenantAuth) Authorize(p Principal, action Action) bool {
 	}
 	for _, v := range a.verbs {
 		if v == action.Verb {
-			// Renewing and releasing one's own names no key: the store compares the
-			// owner.
-			return action.Some || action.Tenant == p.Name || (v == VerbAcquire && action.Tenant == "")
+			return action.Some || action.Tenant == p.Name
 		}
 	}
 	return false

@@ -182,3 +182,28 @@ func TestCluster_restoreTooLarge(t *testing.T) {
 		t.Errorf("got the detail %q", p.Detail)
 	}
 }
+
+// TestCluster_requestNamed: what is done to a cluster goes by the name that it came
+// with, in the reply and in the audit log.
+func TestCluster_requestNamed(t *testing.T) {
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for path, c := range map[string]struct{ method, body string }{
+		"/members":    {http.MethodPost, `{"id":"n4","address":"a:1"}`},
+		"/members/n4": {http.MethodDelete, ""},
+		"/transfer":   {http.MethodPost, `{}`},
+	} {
+		f, sink := new(fakeCluster), new(keptAudit)
+		r := newRig(t, withCluster(f), func(o *Options) { o.Audit = sink })
+		a := r.call(t, c.method, clusterPath+path, c.body, api.HeaderIdempotencyKey, "r-1", api.HeaderTraceParent, "00-"+trace+"-00f067aa0ba902b7-01")
+		if got := a.header.Get(api.HeaderRequestID); a.status != http.StatusOK || got != "r-1" {
+			t.Errorf("%s: got status %d, X-Request-Id %q, want r-1", path, a.status, got)
+		}
+		if len(sink.events) != 1 || sink.events[0].RequestID != "r-1" || sink.events[0].TraceID != trace {
+			t.Errorf("%s: audited %+v, want the request r-1 and its trace", path, sink.events)
+		}
+		p := wantProblem(t, r.call(t, c.method, clusterPath+path, c.body, api.HeaderIdempotencyKey, "a b"), api.CodeInvalid)
+		if p.Field != api.HeaderIdempotencyKey || len(f.done) != 1 {
+			t.Errorf("%s: with a name that is none got field %q, done %v", path, p.Field, f.done)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -52,14 +53,14 @@ func (x *exchange) run() error {
 	}
 	var authErr error
 	x.call.Principal, authErr = x.h.authenticate(x.r)
+	x.call.TraceID = traceID(x.r.Header)
 	if x.route.op == opNone {
-		if authErr != nil {
-			return authErr
+		if err := cmp.Or(authErr, idErr, x.takeTimeout()); err != nil {
+			return err
 		}
 		return x.route.handle(x.h, x)
 	}
 	x.call.op, x.call.start = x.route.op, x.h.service.now()
-	x.call.TraceID = traceID(x.r.Header)
 	// Who is not known does not learn which namespaces there are: begin comes
 	// before the check only so that the refusal is counted where it belongs.
 	beginErr := x.h.service.begin(&x.call, x.param("namespace"))
@@ -108,7 +109,7 @@ func (h *handler) authenticate(r *http.Request) (Principal, error) {
 // becomes of the request.
 func (x *exchange) takeRequestID() error {
 	var err error
-	if x.route.op.changes() {
+	if x.route.changes() {
 		keys := x.r.Header[api.HeaderIdempotencyKey]
 		switch {
 		case len(keys) > 1:

@@ -27,6 +27,12 @@ type route struct {
 	metrics *routeMetrics
 }
 
+// changes tells whether the route changes something, and so takes an
+// Idempotency-Key.
+func (r *route) changes() bool {
+	return r.op.changes() || r.op == opNone && !r.public && r.method != http.MethodGet
+}
+
 // takesTimeout tells whether ?timeout bounds the route: all of the versioned API.
 func (r *route) takesTimeout() bool { return !r.public }
 

@@ -12,9 +12,6 @@ import (
 )
 
 func (h *handler) showCluster(x *exchange) error {
-	if err := x.takeTimeout(); err != nil {
-		return err
-	}
 	if err := h.service.hasCluster(); err != nil {
 		return err
 	}
@@ -38,10 +35,7 @@ func (x *exchange) administer(operation, about, outcome string, do func(Cluster)
 
 func (h *handler) addMember(x *exchange) error {
 	var in api.AddMemberRequest
-	err := x.takeTimeout()
-	if err == nil {
-		err = x.decodeBody(&in, maxBody)
-	}
+	err := x.decodeBody(&in, maxBody)
 	if err == nil {
 		err = validMember("id", in.ID)
 	}
@@ -58,11 +52,7 @@ func (h *handler) addMember(x *exchange) error {
 
 func (h *handler) removeMember(x *exchange) error {
 	id := x.param("id")
-	err := x.takeTimeout()
-	if err == nil {
-		err = validMember("id", id)
-	}
-	if err != nil {
+	if err := validMember("id", id); err != nil {
 		return err
 	}
 	ctx, cancel := h.service.bound(x.r.Context(), &x.call, 0)
@@ -72,10 +62,7 @@ func (h *handler) removeMember(x *exchange) error {
 
 func (h *handler) transfer(x *exchange) error {
 	var in api.TransferRequest
-	err := x.takeTimeout()
-	if err == nil {
-		err = x.decodeBody(&in, maxBody)
-	}
+	err := x.decodeBody(&in, maxBody)
 	if err == nil && in.To != "" {
 		err = validMember("to", in.To)
 	}
@@ -90,9 +77,6 @@ func (h *handler) transfer(x *exchange) error {
 // backup streams a backup. One that fails on the way is cut, so that it cannot be
 // taken for a whole one; its checksum is missing too.
 func (h *handler) backup(x *exchange) error {
-	if err := x.takeTimeout(); err != nil {
-		return err
-	}
 	ctx, cancel := h.service.bound(x.r.Context(), &x.call, h.service.maxTimeout)
 	defer cancel()
 	var failed error
@@ -155,9 +139,6 @@ func (l *limited) Read(b []byte) (int, error) {
 }
 
 func (h *handler) restore(x *exchange) error {
-	if err := x.takeTimeout(); err != nil {
-		return err
-	}
 	if got := x.r.Header.Get("Content-Type"); got != api.BackupMediaType {
 		return refuse(api.CodeUnsupportedMediaType, "send the backup as "+api.BackupMediaType)
 	}

@@ -20,7 +20,7 @@ func (s *Service) Renew(ctx context.Context, c *Call, leaseID string, in *api.Re
 		r.TTL, err = c.ns.Policy.ttl(in.TTLMS, 0)
 	}
 	if err == nil {
-		err = s.authorize(c, Action{Verb: VerbAcquire, Namespace: c.ns.Name})
+		err = s.authorize(c, own(c.ns.Name))
 	}
 	var res contract.Result
 	if err == nil {
@@ -41,7 +41,7 @@ func (s *Service) Release(ctx context.Context, c *Call, leaseID string, in *api.
 		LeaseID: id, Token: contract.Token(in.Token), TraceID: c.TraceID, Retention: c.ns.retention,
 	}
 	if err == nil {
-		err = s.authorize(c, Action{Verb: VerbAcquire, Namespace: c.ns.Name})
+		err = s.authorize(c, own(c.ns.Name))
 	}
 	var res contract.Result
 	if err == nil {
@@ -130,7 +130,7 @@ func revokeMode(name string) (contract.RevokeMode, error) {
 func (s *Service) RenewBulk(ctx context.Context, c *Call, in *api.RenewBulkRequest) (contract.RenewBulkResult, error) {
 	r, err := c.renewBulkRequest(in)
 	if err == nil {
-		err = s.authorize(c, Action{Verb: VerbAcquire, Namespace: c.ns.Name})
+		err = s.authorize(c, own(c.ns.Name))
 	}
 	var bulk contract.RenewBulkResult
 	if err == nil {
