@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -36,12 +37,7 @@ func (a *tenantAuth) Authorize(p Principal, action Action) bool {
 	if a.ended.Load() {
 		return false
 	}
-	for _, v := range a.verbs {
-		if v == action.Verb {
-			return action.Some || action.Tenant == p.Name
-		}
-	}
-	return false
+	return slices.Contains(a.verbs, action.Verb) && (action.Some || action.Tenant == p.Name)
 }
 
 func allVerbs() []Verb {

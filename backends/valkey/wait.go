@@ -127,11 +127,8 @@ func (w *wait) failed(err error) (contract.Result, error) {
 
 // unapplied tells that a command with this error certainly changed nothing.
 func unapplied(err error) bool {
-	switch contract.CodeOf(err) {
-	case contract.CodeInvalid, contract.CodeUnavailable, contract.CodeTimeout, contract.CodeClosed:
-		return true
-	}
-	return false
+	code := contract.CodeOf(err)
+	return code == contract.CodeUnavailable || code == contract.CodeTimeout || code == contract.CodeClosed
 }
 
 // answer ends a call with the answer of a try.
