@@ -7,6 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	proc.AtOnce(6)
+	proc.AtOnce(8)
 	m.Run()
 }

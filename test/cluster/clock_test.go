@@ -12,6 +12,7 @@ import (
 // lease early, lets none live on, and forgets no history and no answer early,
 // whoever leads before and after it.
 func TestCluster_clockOff(t *testing.T) {
+	t.Parallel()
 	bin := proc.BuildWithClock(t, "leased/cmd/leased")
 	for name, clock := range map[string]string{
 		"ahead":  proc.Clock(proc.ClockStep{Off: time.Hour}),
@@ -20,6 +21,7 @@ func TestCluster_clockOff(t *testing.T) {
 			proc.ClockStep{Off: -time.Hour, After: 6 * time.Second}, proc.ClockStep{After: 9 * time.Second}),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits more than it computes
 			// What is remembered for less than an hour, a clock that counts would forget.
 			c := proc.NewLeasedCluster(t, bin, 3, "namespaces: {default: {ttl: {min: 1s, max: 1m}, history: {keep: 10m}, idempotency: {keep: 10m}}}\n")
 			c.Nodes[1].Env = []string{clock}
