@@ -32,8 +32,8 @@
 // ends nothing. Only expired, released, revoked, stale_token, not_owner and
 // not_found about the lease itself end the work at once. The server tells of that
 // in its stream of events too, which a session follows where it may, and needs
-// not. All leases of a namespace
-// and instance are renewed together, a thousand with one request.
+// not. The leases of a namespace and instance are renewed together, a thousand with
+// one request, but those of a short TTL not with those of a long one.
 //
 // A margin cannot help work that ignores its context, or a process that does not
 // run when the trust ends. The fencing token does: see Session.Token.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -10,8 +9,6 @@ import (
 )
 
 const (
-	// maxBulk is how many leases one bulk renewal takes.
-	maxBulk = 1000
 	// suspendPoll is how often the clocks are read at least: the timers of a
 	// machine that was suspended go on where they stopped.
 	suspendPoll = time.Second
@@ -60,7 +57,8 @@ func (g *group) poke() {
 // are acquired one after the other, only the first few need it to look earlier.
 func (g *group) wakeBefore(s *Session) {
 	now := g.client.now()
-	next := now.Add(s.look(now).next())
+	o := s.look(now)
+	next := now.Add(min(o.due, o.trust))
 	g.mu.Lock()
 	sooner := g.wakeAt.IsZero() || next.Before(g.wakeAt)
 	g.mu.Unlock()
@@ -98,15 +96,17 @@ func (g *group) run(ctx context.Context) {
 // outlook is when something has to be done for a session.
 type outlook struct {
 	live     bool
+	doubt    bool // the latest renewal failed
 	inFlight bool
 	due      time.Duration // until its renewal
 	trust    time.Duration // until its trust is over
 	interval time.Duration
 }
 
-// next returns the time until something has to be done.
+// next returns the time until something has to be done, beside a renewal that is
+// under way or due.
 func (o outlook) next() time.Duration {
-	if o.inFlight {
+	if o.inFlight || o.due <= 0 {
 		return o.trust
 	}
 	return min(o.due, o.trust)
@@ -116,7 +116,7 @@ func (s *Session) look(now time.Time) outlook {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return outlook{
-		live: s.live(), inFlight: s.inFlight, interval: s.interval,
+		live: s.live(), doubt: s.state == InDoubt, inFlight: s.inFlight, interval: s.interval,
 		due: s.due.left(now), trust: s.trust.left(now),
 	}
 }
@@ -124,91 +124,48 @@ func (s *Session) look(now time.Time) outlook {
 // turn ends the sessions whose trust is over, renews those that are due, and
 // returns how long it is until the next turn.
 func (g *group) turn(ctx context.Context, calls *sync.WaitGroup) time.Duration {
-	var (
-		now   = g.client.now()
-		next  = suspendPoll
-		pace  = time.Duration(1<<63 - 1)
-		ready []*Session
-		dues  []time.Duration
-		due   bool
-	)
-	for _, s := range g.client.keeper.of(g) {
-		o := s.look(now)
-		if o.live && o.trust <= 0 {
-			s.expire(now)
-			o = s.look(now)
-		}
-		if !o.live {
-			g.client.keeper.remove(s)
-			continue
-		}
-		pace = min(pace, o.interval)
-		if !o.inFlight {
-			ready, dues = append(ready, s), append(dues, o.due)
-			due = due || o.due <= 0
-		}
-		if o.inFlight || o.due > 0 {
+	now, next := g.client.now(), suspendPoll
+	var ready []*item
+	for _, same := range g.client.keeper.of(g) {
+		i := &item{}
+		for _, s := range same {
+			o := s.look(now)
+			if o.live && o.trust <= 0 {
+				s.expire(now)
+				o = s.look(now)
+			}
+			if !o.live {
+				g.client.keeper.remove(s)
+				continue
+			}
 			next = min(next, o.next())
-		} else {
-			next = min(next, o.trust)
+			if !o.inFlight {
+				i.add(s, &o)
+			}
+		}
+		if len(i.sessions) > 0 {
+			ready = append(ready, i)
 		}
 	}
-	if !due {
-		return max(next, 0)
-	}
-	// Whoever is due within half an interval comes along: leases of one TTL are
-	// renewed together from then on, since of two that are not, one is due within
-	// half an interval of the other. More would renew those again that were renewed
-	// a moment ago, each time that one lease has to be tried again.
-	var batch []*Session
-	for i, s := range ready {
-		if dues[i] <= pace/2 {
-			batch = append(batch, s)
+	for _, batch := range batches(ready) {
+		limit := batch[0].interval
+		for _, i := range batch {
+			limit = min(limit, i.interval)
+			for _, s := range i.sessions {
+				s.setInFlight(true, now)
+			}
 		}
-	}
-	for chunk := range slices.Chunk(batch, maxBulk) {
-		limit := pace
-		for _, s := range chunk {
-			s.setInFlight(true)
-			limit = min(limit, s.look(now).interval)
-		}
-		calls.Go(func() { g.renew(ctx, chunk, limit) })
+		calls.Go(func() { g.renew(ctx, batch, limit) })
 	}
 	return max(next, 0)
 }
 
-func (s *Session) setInFlight(on bool) {
+func (s *Session) setInFlight(on bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight = on
-}
-
-// renew renews a batch with one call, within the limit.
-func (g *group) renew(ctx context.Context, batch []*Session, limit time.Duration) {
-	defer g.poke()
-	leases := make([]api.RenewBulkLease, len(batch))
-	for i, s := range batch {
-		leases[i] = api.RenewBulkLease{LeaseID: s.request.leaseID, Token: s.request.token}
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	// Half of it for an attempt: a server that swallows the first leaves time for
-	// another one.
-	got, err := g.client.renewBulk(ctx, RenewBulkRequest{Namespace: g.id.namespace, Instance: g.id.instance, Leases: leases}, limit/2)
-	now := g.client.now()
-	pause := min(max(limit/4, shortestPause), longestRetry)
-	for i, s := range batch {
-		switch {
-		case err != nil:
-			s.failed(err, now, pause)
-		case got.Items[i].Error != nil:
-			s.refused(got.Items[i].Error, now, pause)
-		case got.Items[i].Lease.LeaseID != s.request.leaseID || got.Items[i].Lease.Token != s.request.token:
-			s.failed(newError(api.CodeOutcomeUnknown, got.RequestID, errIncomplete, "the answer is about another lease"), now, pause)
-		default:
-			s.renewed(got.Items[i].Lease, got.SentAt)
-		}
-		s.setInFlight(false)
+	if !on && s.again {
+		s.again, s.due = false, trust{sent: now}
 	}
 }
 

@@ -154,7 +154,7 @@ func (s *Session) giveUp(err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), undoTimeout)
 	defer cancel()
 	// What cannot be released ends with its TTL; err is what the caller asked for.
-	_, _ = s.client.Release(ctx, s.request.release())
+	_ = s.client.giveBack(ctx, s.request)
 	return err
 }
 
@@ -190,12 +190,19 @@ func (c *Client) undo(ctx context.Context, r AcquireRequest) {
 	r.Wait = 0
 	if got, err := c.Acquire(ctx, r); err == nil {
 		// What cannot be released ends with its TTL.
-		_, _ = c.Release(ctx, heldBy{r.Namespace, r.Instance, got.Lease.LeaseID, got.Lease.Token}.release())
+		_ = c.giveBack(ctx, heldBy{r.Namespace, r.Instance, got.Lease.LeaseID, got.Lease.Token})
 	}
 }
 
-func (h heldBy) release() ReleaseRequest {
-	return ReleaseRequest{Namespace: h.namespace, LeaseID: h.leaseID, Token: h.token, Instance: h.instance}
+// giveBack releases a lease. Other sessions on it are lost, and told before another
+// could have the key.
+func (c *Client) giveBack(ctx context.Context, by heldBy) error {
+	for _, s := range c.keeper.on(c.group(by), by.leaseID) {
+		s.lose(c.now(), false, newError(api.CodeReleased, "", nil, "another session on the lease released it"))
+		s.group.poke()
+	}
+	_, err := c.Release(ctx, ReleaseRequest{Namespace: by.namespace, LeaseID: by.leaseID, Token: by.token, Instance: by.instance})
+	return err
 }
 
 // Release stops the renewals, ends the session's context, and gives the lease
@@ -216,14 +223,20 @@ func (s *Session) releaseWithin(ctx context.Context, cause error) error {
 	return s.releaseErr
 }
 
-// end stops the renewals before it releases: nothing that is sent afterwards can
-// have been meant to keep the lease.
-func (s *Session) end(ctx context.Context, cause error) error {
+// stop ends the session's context and its renewals, once, and reports whether its
+// group stops too.
+func (s *Session) stop(cause error) (stopped bool) {
 	s.expire(s.client.now())
 	if s.finish(Released, nil) {
 		s.cancel(cause)
 	}
-	if s.client.keeper.remove(s) {
+	return s.client.keeper.remove(s)
+}
+
+// end stops the renewals before it releases: nothing that is sent afterwards can
+// have been meant to keep the lease.
+func (s *Session) end(ctx context.Context, cause error) error {
+	if s.stop(cause) {
 		defer func() { <-s.group.done }()
 	}
 	status, _ := s.Status()
@@ -238,7 +251,7 @@ func (s *Session) end(ctx context.Context, cause error) error {
 		ctx, cancel = context.WithTimeout(ctx, s.margin+lateRelease)
 		defer cancel()
 	}
-	_, err := s.client.Release(ctx, s.request.release())
+	err := s.client.giveBack(ctx, s.request)
 	switch {
 	case isLost:
 		return lost // released too if the server could be reached
@@ -249,36 +262,54 @@ func (s *Session) end(ctx context.Context, cause error) error {
 	}
 }
 
-// Shutdown ends all sessions: their contexts end with ErrShutdown as the cause
-// and their leases are released, those of a dead backend as well as may be until
-// ctx ends. Holds that wait are ended, and new ones refused. The work should have
-// stopped before. Calls still work afterwards.
+// Shutdown ends all sessions: their contexts end at once, with ErrShutdown as the
+// cause, and their leases are released, those of a dead backend as well as may be
+// until ctx ends. Where ctx has no deadline it gives up when no lease was released
+// for Options.Timeout. Holds that wait are ended, and new ones refused. The work
+// should have stopped before. Calls still work afterwards.
 //
-// The error joins those of all sessions that were not released, each with its
-// lease.
+// The error joins those of all leases that were not released.
 func (c *Client) Shutdown(ctx context.Context) error {
 	groups, idle := c.keeper.shut()
+	for _, leases := range groups {
+		for _, same := range leases {
+			for _, s := range same {
+				s.stop(ErrShutdown)
+			}
+		}
+	}
+	progress := func() {}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		stuck := time.AfterFunc(c.timeout, cancel)
+		defer stuck.Stop()
+		progress = func() { stuck.Reset(c.timeout) }
+	}
 	var (
 		running sync.WaitGroup
 		mu      sync.Mutex
 		errs    []error
 	)
-	for _, sessions := range groups {
-		queue := make(chan *Session, len(sessions))
-		for _, s := range sessions {
-			queue <- s
+	for _, leases := range groups {
+		queue := make(chan []*Session, len(leases))
+		for _, same := range leases {
+			queue <- same
 		}
 		close(queue)
 		// By group, so that leases of a dead backend do not keep those of another
 		// one waiting.
-		for range min(releasers, len(sessions)) {
+		for range min(releasers, len(leases)) {
 			running.Go(func() {
-				for s := range queue {
-					if err := s.releaseWithin(ctx, ErrShutdown); err != nil {
+				for same := range queue {
+					if err := releaseOnce(ctx, same); err != nil {
 						mu.Lock()
-						errs = append(errs, fmt.Errorf("release %s: %w", s.request.leaseID, err))
+						errs = append(errs, fmt.Errorf("release %s: %w", same[0].request.leaseID, err))
 						mu.Unlock()
+						continue
 					}
+					progress()
 				}
 			})
 		}
@@ -290,4 +321,13 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("an acquire is still being given up: %w", context.Cause(ctx)))
 	}
 	return errors.Join(errs...)
+}
+
+// releaseOnce releases the lease of several sessions.
+func releaseOnce(ctx context.Context, same []*Session) error {
+	err := same[0].releaseWithin(ctx, ErrShutdown)
+	for _, s := range same[1:] {
+		s.release.Do(func() { s.releaseErr = err })
+	}
+	return err
 }

@@ -18,6 +18,10 @@ type keeper struct {
 // groupID names the sessions that one bulk call can renew.
 type groupID struct{ namespace, instance string }
 
+func (c *Client) group(by heldBy) groupID {
+	return groupID{orDefault(by.namespace, c.namespace), by.instance}
+}
+
 // pendingHold is a Hold that has not returned.
 type pendingHold struct{ cancel context.CancelCauseFunc }
 
@@ -58,7 +62,7 @@ func (k *keeper) add(s *Session) error {
 	if k.closed {
 		return ErrShutdown
 	}
-	id := groupID{s.request.namespace, s.request.instance}
+	id := s.client.group(s.request)
 	g := k.groups[id]
 	if g == nil {
 		g = newGroup(s.client, id)
@@ -92,35 +96,37 @@ func (k *keeper) remove(s *Session) (stopped bool) {
 	return len(g.sessions) == 0
 }
 
-// of returns the sessions of a group, in no order.
-func (k *keeper) of(g *group) []*Session {
+// of returns the sessions of a group by lease, in no order.
+func (k *keeper) of(g *group) [][]*Session {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	all := make([]*Session, 0, len(g.sessions))
+	all := make([][]*Session, 0, len(g.sessions))
 	for _, same := range g.sessions {
-		all = append(all, same...)
+		all = append(all, slices.Clone(same))
 	}
 	return all
 }
 
-// holding returns the sessions of a group on one lease: several if it was resumed
-// more than once.
-func (k *keeper) holding(g *group, leaseID string) []*Session {
+// on returns the sessions on one lease.
+func (k *keeper) on(id groupID, leaseID string) []*Session {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Clone(g.sessions[leaseID])
+	if g := k.groups[id]; g != nil {
+		return slices.Clone(g.sessions[leaseID])
+	}
+	return nil
 }
 
 // shut refuses new sessions, ends the Holds that are pending, and returns the
-// sessions by group. idle is closed when no Hold is pending any more.
-func (k *keeper) shut() (sessions [][]*Session, idle <-chan struct{}) {
+// sessions by group and lease. idle is closed when no Hold is pending any more.
+func (k *keeper) shut() (sessions [][][]*Session, idle <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
 	for _, g := range k.groups {
-		var all []*Session
+		var all [][]*Session
 		for _, same := range g.sessions {
-			all = append(all, same...)
+			all = append(all, slices.Clone(same))
 		}
 		sessions = append(sessions, all)
 	}

@@ -49,15 +49,21 @@ func (g *group) watch(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		g.hear(e) // events that were lost, renewals make up for
+		if e.Event == api.EventGap {
+			g.ask() // the end of a lease may be among the events that were lost
+			continue
+		}
+		g.hear(e)
 	}
 }
 
 // ask renews all sessions now: the answers tell what became of them.
 func (g *group) ask() {
 	now := g.client.now()
-	for _, s := range g.client.keeper.of(g) {
-		s.dueNow(now)
+	for _, same := range g.client.keeper.of(g) {
+		for _, s := range same {
+			s.dueNow(now)
+		}
 	}
 	g.poke()
 }
@@ -75,7 +81,7 @@ func (g *group) hear(e *api.Event) {
 	default:
 		return
 	}
-	for _, s := range g.client.keeper.holding(g, e.LeaseID) {
+	for _, s := range g.client.keeper.on(g.id, e.LeaseID) {
 		if s.request.token == e.Token {
 			s.lose(g.client.now(), false, &Error{Problem: *ended(code, e, s)})
 		}
@@ -93,9 +99,10 @@ func ended(code api.Code, e *api.Event, s *Session) *api.Problem {
 	return p
 }
 
-// dueNow makes the next renewal due.
+// dueNow makes the next renewal due. One that is in flight may have been answered
+// before what is asked about.
 func (s *Session) dueNow(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.due = trust{sent: now}
+	s.due, s.again = trust{sent: now}, s.inFlight
 }

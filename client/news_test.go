@@ -3,6 +3,10 @@ package client_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,3 +85,124 @@ func TestSession_hearsAgain(t *testing.T) {
 		}
 	})
 }
+
+// cutter is a network that breaks streams, and makes none while it is cut.
+type cutter struct {
+	*rig
+	mu      sync.Mutex
+	cut     bool
+	streams []io.Closer
+}
+
+func (c *cutter) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(req.URL.Path, "/events") {
+		return c.rig.RoundTrip(req)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return nil, errors.New("connection refused")
+	}
+	res, err := c.rig.RoundTrip(req)
+	if err == nil {
+		c.streams = append(c.streams, res.Body)
+	}
+	return res, err
+}
+
+func (c *cutter) set(cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut = cut
+	for _, stream := range c.streams {
+		_ = stream.Close()
+	}
+	c.streams = nil
+}
+
+// TestSession_hearsOfGap: events that were lost while the stream was broken are
+// asked for when it goes on.
+func TestSession_hearsOfGap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.tells = true
+		network := &cutter{rig: r}
+		c := r.client(func(o *client.Options) { o.HTTPClient = &http.Client{Transport: network} })
+		s := r.hold(c, ttl(time.Hour))
+		d := r.direct()
+		noise, err := d.Acquire(t.Context(), client.AcquireRequest{Key: exampleKey("noise.example"), Instance: "w-9", TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		network.set(true)
+		synctest.Wait()
+		if _, err := d.Revoke(t.Context(), client.RevokeRequest{LeaseID: s.LeaseID(), Reason: "incident"}); err != nil {
+			t.Fatal(err)
+		}
+		for range 1500 { // more events than the store keeps
+			if _, err := d.Renew(t.Context(), client.RenewRequest{LeaseID: noise.Lease.LeaseID, Token: noise.Lease.Token, Instance: "w-9"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		network.set(false)
+		healed := time.Now()
+		<-s.Context().Done()
+		if took := time.Since(healed); took > 3*time.Second { // the pause before the stream is tried again, and a second
+			t.Errorf("the work was told %v after the stream could go on", took)
+		}
+		if err := s.Release(); !errors.Is(err, client.ErrRevoked) {
+			t.Errorf("release: %v", err)
+		}
+	})
+}
+
+// slowRenewal is a network that delays the first bulk renewal: its answer is of
+// before the delay.
+type slowRenewal struct {
+	*rig
+	answered chan struct{}
+	deliver  chan struct{}
+}
+
+func (s *slowRenewal) RoundTrip(req *http.Request) (*http.Response, error) {
+	bulk := strings.HasSuffix(req.URL.Path, "/renew")
+	res, err := s.rig.RoundTrip(req)
+	if bulk && s.requests("renew") == 1 {
+		close(s.answered)
+		<-s.deliver
+	}
+	return res, err
+}
+
+// TestSession_asksBesideRenewal: a renewal that the server answered before the
+// stream began does not stand for the question what happened until then.
+func TestSession_asksBesideRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		network := &slowRenewal{r, make(chan struct{}), make(chan struct{})}
+		s := r.hold(r.client(func(o *client.Options) { o.HTTPClient = &http.Client{Transport: network} }), ttl(10*time.Minute))
+		<-network.answered // while nobody may watch
+		if _, err := r.direct().Revoke(t.Context(), client.RevokeRequest{LeaseID: s.LeaseID(), Reason: "incident"}); err != nil {
+			t.Fatal(err)
+		}
+		r.mu.Lock()
+		r.tells = true
+		r.mu.Unlock()
+		time.Sleep(newsAgain + time.Second) // the stream begins
+		close(network.deliver)
+		delivered := time.Now()
+		<-s.Context().Done()
+		if took := time.Since(delivered); took > time.Second {
+			t.Errorf("the work was told %v after the answer to the renewal", took)
+		}
+		if err := s.Release(); !errors.Is(err, client.ErrRevoked) {
+			t.Errorf("release: %v", err)
+		}
+	})
+}
+
+// newsAgain is how often a client asks whether it may watch.
+const newsAgain = time.Minute

@@ -73,6 +73,7 @@ type Session struct {
 	interval time.Duration // between renewals
 	due      trust         // no margin: the next renewal is due when it is over
 	inFlight bool
+	again    bool  // renew again after the one in flight
 	err      error // see Status.Err
 	changed  chan struct{}
 }
