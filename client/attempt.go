@@ -167,7 +167,8 @@ func (sent *call) lost(connected bool, cause error) *verdict {
 func (sent *call) refusal(resp *http.Response, text []byte) *verdict {
 	e := &Error{}
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if mediaType != api.ProblemMediaType || json.Unmarshal(text, &e.Problem) != nil || e.Problem.Code == "" {
+	foreign := mediaType != api.ProblemMediaType || json.Unmarshal(text, &e.Problem) != nil || e.Problem.Code == ""
+	if foreign {
 		e = sent.foreign(resp.StatusCode)
 	}
 	if e.Problem.RequestID == "" {
@@ -177,7 +178,10 @@ func (sent *call) refusal(resp *http.Response, text []byte) *verdict {
 		// What the problem adds is extra; the problem itself was read.
 		_ = sent.refused(text)
 	}
-	return sent.judge(e)
+	v := sent.judge(e)
+	// A gateway may be there again in a moment, or behind another server's URL.
+	v.again = v.again || foreign
+	return v
 }
 
 // judge is the verdict on a problem.
@@ -197,10 +201,7 @@ func (sent *call) judge(e *Error) *verdict {
 // that of a program which listens on the port by mistake.
 func (sent *call) foreign(status int) *Error {
 	code := api.CodeOfStatus(status)
-	switch {
-	case code == "":
-		code = api.CodeInternal
-	case code == api.CodeOutcomeUnknown && !sent.changes:
+	if code == api.CodeOutcomeUnknown && !sent.changes {
 		code = api.CodeUnavailable
 	}
 	return newError(code, sent.requestID, nil, fmt.Sprintf(

@@ -66,7 +66,8 @@
 //
 //	answer                             what the client does
 //	unavailable, closed, timeout,      certainly not applied: tries again, on
-//	rate_limited, no connection        the next server if there are several
+//	rate_limited, no connection, a     the next server if there are several
+//	page that is not the gateway's
 //	outcome_unknown, cut connection,   may have been applied: tries again until
 //	an answer that makes no sense      the context ends, to find out
 //	anything else                      returns it

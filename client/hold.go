@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"leased/client/internal/abandon"
 	"leased/gateway/api"
 )
 
@@ -127,7 +128,7 @@ func shutdownOr(held context.Context, err error) error {
 // the lease.
 func (c *Client) begin(ctx, held context.Context, by heldBy, got *Answer, margin time.Duration) (*Session, error) {
 	s := &Session{client: c, request: by, margin: margin, state: Held}
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.ctx, s.cancel = context.WithCancelCause(context.WithValue(ctx, abandon.Key{}, s.abandon))
 	ttl := wireDuration(got.Lease.TTLMS)
 	if s.margin == 0 {
 		s.margin = ttl / marginPart
@@ -158,7 +159,7 @@ func (s *Session) giveUp(err error) error {
 	return err
 }
 
-// refresh renews a lease once if much of its trust is used up.
+// refresh renews a lease if much of its trust is used up.
 func (s *Session) refresh(ctx context.Context) error {
 	c := s.client
 	if s.due.left(c.now()) > 0 {
@@ -166,20 +167,28 @@ func (s *Session) refresh(ctx context.Context) error {
 	}
 	call, cancel := context.WithTimeout(ctx, s.interval)
 	defer cancel()
-	got, err := c.Renew(call, RenewRequest{
-		Namespace: s.request.namespace, LeaseID: s.request.leaseID, Token: s.request.token, Instance: s.request.instance,
-	})
-	switch {
-	case err == nil:
-		s.renewed(got.Lease, got.SentAt)
-	case over(CodeOf(err)):
-		s.lose(c.now(), false, err)
-	case ctx.Err() != nil:
-		return err
-	default:
-		s.failed(err, c.now(), 0)
+	for {
+		got, err := c.Renew(call, RenewRequest{
+			Namespace: s.request.namespace, LeaseID: s.request.leaseID, Token: s.request.token, Instance: s.request.instance,
+		})
+		now := c.now()
+		switch {
+		case err == nil:
+			s.renewed(got.Lease, got.SentAt)
+			return s.Err()
+		case over(CodeOf(err)):
+			s.lose(now, false, err)
+			return s.Err()
+		case ctx.Err() != nil:
+			return err
+		}
+		s.failed(err, now, 0)
+		// Whoever waited long for the key has no trust yet, and is not to lose it by
+		// one answer that says nothing of the lease.
+		if s.look(now).trust > 0 || !sleep(call, shortestPause+s.interval/16) {
+			return s.Err()
+		}
 	}
-	return s.Err()
 }
 
 // undo gives back what an acquire may have been granted whose outcome is not
@@ -231,6 +240,15 @@ func (s *Session) stop(cause error) (stopped bool) {
 		s.cancel(cause)
 	}
 	return s.client.keeper.remove(s)
+}
+
+// abandon ends the session and leaves the lease as it is.
+func (s *Session) abandon() {
+	s.release.Do(func() {
+		if s.stop(ErrSessionReleased) {
+			<-s.group.done
+		}
+	})
 }
 
 // end stops the renewals before it releases: nothing that is sent afterwards can

@@ -18,7 +18,7 @@
 //
 //	queued ──▶ acquiring ──▶ running ──▶ done      the handler returned nil
 //	   ▲           │            │──────▶ failed    it returned an error, panicked or exited;
-//	   │  conflict │            │                  or the key can never be acquired
+//	   │  conflict │            │                  or the request for its lease is invalid
 //	   └───────────┴────────────┤
 //	        the runner stopped  └──────▶ lost      the lease was gone before it returned
 //
@@ -34,6 +34,10 @@
 //	before the request for the lease   acquiring, with the request id
 //	before the handler starts          running, with lease and token
 //	before the lease is released       how it ended, or queued again
+//
+// What cannot be written down does not happen: in particular a lease whose job's end
+// could not be is not released. It ends with its TTL, and a restart before that goes
+// on with the job.
 //
 // So a runner that was killed finds out what is true. A job that was acquiring
 // repeats the same request, whose answer is the lease that the first one was

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,21 +20,25 @@ const metadataKey = "leased-runner"
 // and its lease released; a handler that does not return keeps its lease.
 //
 // Its error is a *StuckError for handlers that did not return within StopWithin,
-// and otherwise why it stopped before ctx ended: the folder could not be written
-// to, the client was shut down, or the server refused to list the leases.
+// and otherwise what stopped it, or would have, if ctx had not ended: the folder
+// could not be written to, the client was shut down, or the server refused to list
+// the leases. A job whose end could not be written down keeps its lease until that
+// ends with its TTL, and goes on if the folder can be written to by then.
 func (r *Runner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.mu.Lock()
-	if r.running {
-		r.mu.Unlock()
+	if r.running || r.closing {
+		defer r.mu.Unlock()
+		if r.closing {
+			return errClosed
+		}
 		return errors.New("runner: it runs already")
 	}
-	r.running, r.stop = true, cancel
+	r.running, r.stop, r.halted = true, cancel, nil
 	r.mu.Unlock()
 
 	var settled sync.WaitGroup
-	parent := ctx
 	err := r.recoverLeases(ctx)
 	if err == nil {
 		slots := make(chan struct{}, r.o.Parallel)
@@ -46,35 +51,28 @@ func (r *Runner) Run(ctx context.Context) error {
 			if e == nil {
 				break
 			}
-			settled.Add(1) // done also when a handler is stuck: nobody waits for that goroutine
-			go func() {
+			settled.Add(1) // done also when a handler is stuck: only Close looks at that goroutine
+			r.workers.Go(func() {
 				done := sync.OnceFunc(settled.Done)
 				defer func() { <-slots }()
 				defer done()
 				r.work(ctx, e, done)
-			}()
+			})
 		}
 		settled.Wait()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running, r.stop = false, nil
-	if cause := context.Cause(parent); err == nil && !isContext(cause) {
-		err = cause
-	}
-	if len(r.stuck) > 0 {
-		stuck := &StuckError{}
-		for id := range r.stuck {
-			stuck.Jobs = append(stuck.Jobs, id)
-		}
-		slices.Sort(stuck.Jobs)
-		err = errors.Join(err, stuck)
-	}
-	return err
+	return errors.Join(err, r.halted, r.stuckError())
 }
 
-func isContext(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+// stuckError returns a *StuckError, or nil. mu is held.
+func (r *Runner) stuckError() error {
+	if len(r.stuck) == 0 {
+		return nil
+	}
+	return &StuckError{Jobs: slices.Sorted(maps.Keys(r.stuck))}
 }
 
 // recoverLeases releases the leases of this folder that no job needs.

@@ -90,12 +90,16 @@ type Runner struct {
 	io     sync.RWMutex
 	closed bool
 
+	workers sync.WaitGroup // also those whose handlers are stuck
+
 	mu      sync.Mutex
 	entries map[string]*entry
 	queue   []*entry
 	stuck   map[string]struct{}
 	running bool
+	closing bool
 	stop    context.CancelCauseFunc // of Run
+	halted  error                   // what stopped Run first
 	wake    chan struct{}
 }
 
@@ -231,8 +235,23 @@ func (r *Runner) Forget(id string) error {
 	return nil
 }
 
-// Close lets another process open the folder. Run should have returned.
+// Close lets another process open the folder. It does not, and returns an error,
+// while Run runs, and while a handler has not returned, a *StuckError: another
+// process would start that job again, with the same token. The folder is then let
+// go with the end of this process, or by another Close.
 func (r *Runner) Close() error {
+	r.mu.Lock()
+	err := r.stuckError()
+	if r.running {
+		err = errors.New("runner: Run has not returned")
+	}
+	if err != nil {
+		r.mu.Unlock()
+		return err
+	}
+	r.closing = true
+	r.mu.Unlock()
+	r.workers.Wait() // a handler that was stuck may have just returned
 	r.io.Lock()
 	defer r.io.Unlock()
 	if r.closed {
@@ -284,6 +303,7 @@ func (r *Runner) halt(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stop != nil {
+		r.halted = cmp.Or(r.halted, err)
 		r.stop(err)
 	}
 }

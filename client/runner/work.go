@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"leased/client"
+	"leased/client/internal/abandon"
 	"leased/gateway/api"
 )
 
@@ -22,6 +23,7 @@ func (r *Runner) work(ctx context.Context, e *entry, settled func()) {
 		r.execute(ctx, e, session, settled)
 		return
 	}
+	// A write that fails stops the runner, and leaves the job as it is on disk.
 	switch code := client.CodeOf(err); {
 	case errors.Is(err, client.ErrShutdown):
 		r.halt(err)
@@ -30,18 +32,19 @@ func (r *Runner) work(ctx context.Context, e *entry, settled func()) {
 		r.leave(e) // as it is on disk
 	case r.status(e).State == Running:
 		// It was running when its process ended, and its lease is gone.
-		r.settle(e, Lost, err, nil)
+		_ = r.settle(e, Lost, err, nil)
 		r.leave(e)
-	case code == api.CodeInvalid || code == api.CodeUnknownNamespace || code == api.CodeDenied:
-		r.settle(e, Failed, err, nil)
+	case code == api.CodeInvalid:
+		_ = r.settle(e, Failed, err, nil)
 		r.leave(e)
 	case code == api.CodeConflict:
-		r.settle(e, Queued, err, nil)
+		_ = r.settle(e, Queued, err, nil)
 		r.rest(ctx)
 		r.enqueue(e)
 	default:
-		// It may have been granted: the same request finds out.
-		r.settle(e, Acquiring, err, nil)
+		// It may have been granted: the same request finds out. What is denied, or has
+		// no namespace, has them once the server's configuration is right again.
+		_ = r.settle(e, Acquiring, err, nil)
 		r.rest(ctx)
 		r.enqueue(e)
 	}
@@ -125,7 +128,9 @@ func (r *Runner) start(e *entry, session *client.Session) (*client.Session, erro
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, session.Release())
+		// What is on disk may say that it runs.
+		abandon.Session(session.Context())
+		return nil, err
 	}
 	return session, nil
 }
@@ -166,11 +171,20 @@ func (r *Runner) execute(ctx context.Context, e *entry, session *client.Session,
 		timer.Stop()
 	}
 	state, err := verdict(ctx, session.Err(), &got)
-	if !r.status(e).State.Final() { // a stuck one is lost already
-		r.settle(e, state, err, got.stack)
+	if r.status(e).State.Final() { // a stuck one is lost already
+		err = nil
+	} else {
+		err = r.settle(e, state, err, got.stack)
 	}
 	r.store.at("release")
-	if err := session.Release(); err != nil && state != Lost {
+	if err == nil {
+		err = session.Release()
+	} else {
+		// On disk it still runs. Whoever reads that goes on with the lease, and would
+		// take the job for lost if it was released.
+		abandon.Session(session.Context())
+	}
+	if err != nil && state != Lost {
 		r.o.Observe(Event{Kind: ReleaseFailed, Job: r.status(e), LeaseID: session.LeaseID(), Token: session.Token(), Err: err})
 	}
 	r.store.at("released")
@@ -183,7 +197,7 @@ func (r *Runner) awaitStuck(e *entry, session *client.Session, returned <-chan r
 	cause := context.Cause(session.Context())
 	if errors.Is(cause, client.ErrLost) {
 		// On disk too: whoever looks there must not take it for one that holds its key.
-		r.settle(e, Lost, fmt.Errorf("%w; the handler still runs", cause), nil)
+		_ = r.settle(e, Lost, fmt.Errorf("%w; the handler still runs", cause), nil) // or when it has returned
 	}
 	s := r.status(e)
 	r.mu.Lock()
@@ -218,7 +232,7 @@ func verdict(ctx context.Context, lease error, got *result) (State, error) {
 
 // settle notes what has become of a job, on disk and to the observer. A folder
 // that cannot be written to has stopped the runner; the job is as it was there.
-func (r *Runner) settle(e *entry, state State, cause error, stack []byte) {
+func (r *Runner) settle(e *entry, state State, cause error, stack []byte) error {
 	err := r.update(e, func(s *Status) error {
 		s.State, s.Reason = state, ""
 		if cause != nil && state.Final() {
@@ -227,7 +241,7 @@ func (r *Runner) settle(e *entry, state State, cause error, stack []byte) {
 		return nil
 	})
 	if err != nil {
-		return
+		return err
 	}
 	kind, ok := map[State]Kind{Done: JobDone, Failed: JobFailed, Lost: JobLost}[state]
 	if !ok {
@@ -235,6 +249,7 @@ func (r *Runner) settle(e *entry, state State, cause error, stack []byte) {
 	}
 	s := r.status(e)
 	r.o.Observe(Event{Kind: kind, Job: s, LeaseID: s.LeaseID, Token: s.Token, Err: cause, Stack: stack})
+	return nil
 }
 
 // shorten bounds a text that is kept.

@@ -158,26 +158,20 @@ func CodeOfError(c contract.Code) Code {
 	return CodeInternal
 }
 
-// CodeOfStatus returns a code for an answer that carries none, as from a proxy
-// between the SDK and the gateway, and "" if the status tells too little. A
-// server error from a proxy may hide a request that was applied: some answer 503
+// CodeOfStatus returns a code for an answer that carries none: that of a proxy
+// between the SDK and the gateway, or of a program that listens there by mistake. It
+// knows nothing of leases, so that no status stands for a code that is the store's
+// word. A server error may hide a request that was applied: some proxies answer 503
 // when the connection was cut after the request had gone out.
 func CodeOfStatus(status int) Code {
-	if status >= http.StatusInternalServerError {
+	switch {
+	case status >= http.StatusInternalServerError:
 		return CodeOutcomeUnknown
-	}
-	switch status {
-	case http.StatusTooManyRequests:
+	case status == http.StatusTooManyRequests:
 		return CodeRateLimited
-	case http.StatusConflict, http.StatusGone:
-		return ""
+	default:
+		return CodeInternal
 	}
-	for i := range table {
-		if table[i].status == status {
-			return table[i].code
-		}
-	}
-	return ""
 }
 
 // StatusOfOutcome returns the HTTP status of an answer: 201 for a grant, 200 for

@@ -1,0 +1,20 @@
+// Package abandon lets the packages of the SDK end a session without releasing its
+// lease: for a holder that could not write down how its work ended. Whoever reads
+// what it wrote before goes on with the lease, or finds it ended with its TTL, and
+// must not find it released.
+//
+// It knows neither sessions nor leases, and holds nothing.
+package abandon
+
+import "context"
+
+// Key is where the context of a session has a func() that abandons the session.
+type Key struct{}
+
+// Session ends the session of a context and its renewals. A release of it does
+// nothing from then on.
+func Session(ctx context.Context) {
+	if end, ok := ctx.Value(Key{}).(func()); ok {
+		end()
+	}
+}
