@@ -31,7 +31,7 @@ const maxReply = 32 << 20
 // attempt sends the call once and reads the answer with sent.read. It returns
 // nil when the server did what was asked.
 func (c *Client) attempt(ctx context.Context, sent *call, server string, waitLeft time.Duration) *verdict {
-	budget := c.attemptTimeout + waitLeft
+	budget := plus(c.attemptTimeout, waitLeft)
 	if sent.attemptTimeout != 0 {
 		budget = min(budget, sent.attemptTimeout)
 	}
@@ -47,17 +47,28 @@ func (c *Client) attempt(ctx context.Context, sent *call, server string, waitLef
 	attemptCtx = httptrace.WithClientTrace(attemptCtx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})
+	// The wait is the server's: to find that there is none takes no part in it.
+	dial := time.AfterFunc(c.attemptTimeout, func() {
+		if !connected.Load() {
+			cancel()
+		}
+	})
+	defer dial.Stop()
 	req, err := c.request(attemptCtx, sent, server, waitLeft, budget)
 	if err != nil {
-		return &verdict{err: newError(api.CodeInvalid, sent.requestID, err, "the request cannot be sent")}
+		return &verdict{err: unsendable(sent.requestID, err)}
 	}
 	sent.sentAt = c.now()
 	resp, err := c.http.Do(req)
+	sent.connected = connected.Load()
 	if err != nil {
 		if errors.Is(attemptCtx.Err(), context.DeadlineExceeded) {
 			// If the network has forgotten this connection it has forgotten those that
 			// are idle, and each of them would cost an attempt.
 			c.http.CloseIdleConnections()
+		}
+		if attemptCtx.Err() != nil && ctx.Err() == nil && !connected.Load() {
+			err = fmt.Errorf("there was no connection in time: %w", err)
 		}
 		return sent.lost(connected.Load(), withoutURL(err))
 	}
@@ -110,12 +121,40 @@ func (c *Client) request(ctx context.Context, sent *call, server string, waitLef
 		req.Header.Set("Content-Type", api.MediaType)
 	}
 	if sent.changes {
-		req.Header.Set(api.HeaderIdempotencyKey, sent.requestID)
+		if err := setHeader(req, api.HeaderIdempotencyKey, sent.requestID); err != nil {
+			return nil, err
+		}
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	return req, nil
+}
+
+// headerError names a header whose value cannot be sent as it is.
+type headerError string
+
+func (e headerError) Error() string { return "it has a character that is not visible ASCII" }
+
+// setHeader sets a header to what a caller has given. What net/http would refuse to
+// send looks like a server that cannot be reached, and spaces around it get lost.
+func setHeader(req *http.Request, name, value string) error {
+	for i := range len(value) {
+		if value[i] <= ' ' || value[i] > '~' {
+			return headerError(name)
+		}
+	}
+	req.Header.Set(name, value)
+	return nil
+}
+
+// unsendable is the error of a request that cannot be made.
+func unsendable(requestID string, cause error) *Error {
+	e := newError(api.CodeInvalid, requestID, cause, "the request cannot be sent")
+	if header, ok := errors.AsType[headerError](cause); ok {
+		e.Problem.Field = string(header)
+	}
+	return e
 }
 
 // serverTimeout returns the bound that the server is given: a little less than

@@ -135,8 +135,13 @@ type ReleaseRequest struct {
 
 // Release ends the lease. It can never end a newer one of the same key.
 func (c *Client) Release(ctx context.Context, r ReleaseRequest) (*Answer, error) {
+	return c.release(ctx, r, false)
+}
+
+// release is Release, tried until ctx ends if it is patient.
+func (c *Client) release(ctx context.Context, r ReleaseRequest, patient bool) (*Answer, error) {
 	body := api.ReleaseRequest{Token: r.Token, Instance: r.Instance}
-	return c.change(ctx, r.RequestID, &call{path: c.lease(r.Namespace, r.LeaseID) + "/release", body: always(&body)})
+	return c.change(ctx, r.RequestID, &call{path: c.lease(r.Namespace, r.LeaseID) + "/release", body: always(&body), patient: patient})
 }
 
 // RevokeRequest ends somebody's lease.

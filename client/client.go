@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -39,13 +40,15 @@ type Options struct {
 	AttemptTimeout time.Duration
 	// RetryFor bounds how long after its first failure a call is tried again
 	// that certainly was not applied; 0 means until the context ends, a negative
-	// value means never. A call that may have been applied is tried until the
-	// context ends.
+	// value means never. A call that may have been applied, or whose wait a server
+	// had begun, is tried until the context ends, and so is the release of a session.
 	RetryFor time.Duration
 	// HTTPClient makes the requests; nil makes one with a connection pool of its
-	// own, which speaks HTTP/1.1. One that speaks HTTP/2 must find dead connections
-	// sooner than leases end (http.HTTP2Config.SendPingTimeout), since all calls
-	// share one. It must not have a Timeout, and its CheckRedirect is not used: the
+	// own, which speaks HTTP/1.1 and leaves a machine that is silent for 20 seconds.
+	// Another one has to find that out too (net.Dialer.KeepAliveConfig), or a server
+	// that dies during a wait is waited for to the end. One that speaks HTTP/2 must find
+	// dead connections sooner than leases end (http.HTTP2Config.SendPingTimeout), since
+	// all calls share one. It must not have a Timeout, and its CheckRedirect is not used: the
 	// gateway never redirects, and no token follows whoever does.
 	HTTPClient *http.Client
 }
@@ -130,7 +133,26 @@ func orDefault[T comparable](v, otherwise T) T {
 // and the next one dials. Over HTTP/2 all of them would share one that the network
 // has forgotten, until the leases were lost.
 func newHTTPClient() *http.Client {
-	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library documents the type
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if ok {
+		t = t.Clone()
+	} else {
+		// The program has wrapped it, for traces say. What is in it cannot be seen.
+		t = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+		}
+	}
+	dial := t.DialContext
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 30 * time.Second}).DialContext
+	}
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			endOnSilence(tcp)
+		}
+		return conn, err
+	}
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	if t.TLSClientConfig != nil {
@@ -140,6 +162,21 @@ func newHTTPClient() *http.Client {
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = 128
 	return &http.Client{Transport: t}
+}
+
+// silence is how long the other machine may not answer before a connection to it is
+// given up. The wait of an acquire says nothing for minutes, and nobody can tell
+// otherwise that the server has lost its power meanwhile, or the network the
+// connection. It is three of the times after which the machine is asked.
+const silence = 3 * probeAfter
+
+const probeAfter = 5 * time.Second
+
+// endOnSilence makes the connection end when the other machine does not answer. One
+// for which that cannot be set works all the same.
+func endOnSilence(conn *net.TCPConn) {
+	_ = conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeAfter, Count: int(silence / probeAfter)})
+	boundUnanswered(conn, silence+probeAfter)
 }
 
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

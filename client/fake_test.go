@@ -26,6 +26,7 @@ type step struct {
 	mediaType string // empty: a problem's or JSON, by status
 	header    http.Header
 	dialError bool
+	dialHang  bool // no connection, and no error either
 	cut       bool // the connection ends after the request was sent
 	cutBody   bool // the connection ends within the answer's body
 	stays     bool // the answer's body goes on, and nothing more comes
@@ -73,6 +74,10 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 
 	if s.dialError {
 		return nil, errors.New("connection refused")
+	}
+	if s.dialHang {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
 	}
 	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{})

@@ -54,7 +54,14 @@ func (c *Client) Hold(ctx context.Context, r HoldRequest) (*Session, error) {
 		}
 		return nil, shutdownOr(held, err)
 	}
-	s, err := c.begin(ctx, held, heldBy{r.Namespace, r.Instance, got.Lease.LeaseID, got.Lease.Token}, got, r.Margin)
+	by := heldBy{r.Namespace, r.Instance, got.Lease.LeaseID, got.Lease.Token}
+	s, err := c.begin(ctx, held, by, got, r.Margin)
+	if err != nil {
+		giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+		// What cannot be released ends with its TTL; err is what the caller asked for.
+		_ = c.giveBack(giving, by)
+	}
 	return s, shutdownOr(held, err)
 }
 
@@ -87,6 +94,7 @@ func (c *Client) Resume(ctx context.Context, r ResumeRequest) (*Session, error) 
 		}
 		return nil, shutdownOr(held, err)
 	}
+	// The lease was the caller's before this call, and stays so when that fails.
 	s, err := c.begin(ctx, held, by, got, r.Margin)
 	return s, shutdownOr(held, err)
 }
@@ -124,8 +132,7 @@ func shutdownOr(held context.Context, err error) error {
 	return err
 }
 
-// begin makes a session of a grant. Where it returns an error, it has released
-// the lease.
+// begin makes a session of a grant.
 func (c *Client) begin(ctx, held context.Context, by heldBy, got *Answer, margin time.Duration) (*Session, error) {
 	s := &Session{client: c, request: by, margin: margin, state: Held}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithValue(ctx, abandon.Key{}, s.abandon))
@@ -135,35 +142,32 @@ func (c *Client) begin(ctx, held context.Context, by heldBy, got *Answer, margin
 	}
 	s.interval = time.Duration(float64(ttl/renewPart) * c.spread)
 	s.renewed(got.Lease, got.SentAt)
-	if err := checkMargin(s.margin, ttl); err != nil {
-		return nil, s.giveUp(err)
+	var err error
+	if !atLifetime(got.Lease) {
+		// At the end of its lifetime a renewal is granted what is left of the TTL that
+		// the margin is a part of.
+		err = checkMargin(s.margin, ttl)
 	}
-	// The answer to a wait was sent for long ago: a lease is trusted from before
-	// the request on, and may be by now for no time at all.
-	if err := s.refresh(held); err != nil {
-		return nil, s.giveUp(err)
+	if err == nil {
+		// The answer to a wait was sent for long ago: a lease is trusted from before
+		// the request on, and may be by now for no time at all.
+		err = s.refresh(held)
 	}
-	if err := c.keeper.add(s); err != nil {
-		return nil, s.giveUp(err)
+	if err == nil {
+		err = c.keeper.add(s)
+	}
+	if err != nil {
+		s.cancel(err)
+		return nil, err
 	}
 	return s, nil
-}
-
-// giveUp releases a lease that no session comes of.
-func (s *Session) giveUp(err error) error {
-	s.cancel(err)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), undoTimeout)
-	defer cancel()
-	// What cannot be released ends with its TTL; err is what the caller asked for.
-	_ = s.client.giveBack(ctx, s.request)
-	return err
 }
 
 // refresh renews a lease if much of its trust is used up.
 func (s *Session) refresh(ctx context.Context) error {
 	c := s.client
 	if s.due.left(c.now()) > 0 {
-		return nil
+		return s.Err()
 	}
 	call, cancel := context.WithTimeout(ctx, s.interval)
 	defer cancel()
@@ -210,7 +214,7 @@ func (c *Client) giveBack(ctx context.Context, by heldBy) error {
 		s.lose(c.now(), false, newError(api.CodeReleased, "", nil, "another session on the lease released it"))
 		s.group.poke()
 	}
-	_, err := c.Release(ctx, ReleaseRequest{Namespace: by.namespace, LeaseID: by.leaseID, Token: by.token, Instance: by.instance})
+	_, err := c.release(ctx, ReleaseRequest{Namespace: by.namespace, LeaseID: by.leaseID, Token: by.token, Instance: by.instance}, true)
 	return err
 }
 

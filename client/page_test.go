@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,15 +19,33 @@ import (
 type pages struct {
 	*rig
 	status int
-	verb   string // the last part of the path
-	left   int    // how many
+
+	mu   sync.Mutex
+	verb string // the last part of the path
+	left int    // how many
+}
+
+// set has the next n requests of a kind answered.
+func (p *pages) set(verb string, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.verb, p.left = verb, n
+}
+
+func (p *pages) take(req *http.Request) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !strings.HasSuffix(req.URL.Path, "/"+p.verb) || p.left == 0 {
+		return false
+	}
+	p.left--
+	return true
 }
 
 func (p *pages) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !strings.HasSuffix(req.URL.Path, "/"+p.verb) || p.left == 0 {
+	if !p.take(req) {
 		return p.rig.RoundTrip(req)
 	}
-	p.left--
 	header := http.Header{"Content-Type": {"text/html"}}
 	return &http.Response{StatusCode: p.status, Header: header, Body: io.NopCloser(strings.NewReader("<html>")), Request: req}, nil
 }
@@ -48,11 +67,11 @@ func TestSession_pages(t *testing.T) {
 					t.Fatal(err)
 				}
 				before := client.ResumeRequest{LeaseID: got.Lease.LeaseID, Token: got.Lease.Token, Instance: "w-1"}
-				network.verb, network.left = "renew", 1000
+				network.set("renew", 1000)
 				if _, err := c.Resume(t.Context(), before); err == nil || errors.Is(err, client.ErrLost) || r.active() != 1 {
 					t.Errorf("resume, always refused: %v, %d leases; want an error that says nothing of the lease", err, r.active())
 				}
-				network.left = 3
+				network.set("renew", 3)
 				s, err := c.Resume(t.Context(), before)
 				if err != nil {
 					t.Fatal(err)
@@ -63,12 +82,12 @@ func TestSession_pages(t *testing.T) {
 					waited <- r.hold(c, func(h *client.HoldRequest) { h.Instance, h.Wait = "w-2", 5*time.Minute })
 				}()
 				time.Sleep(2 * time.Minute)
-				network.verb, network.left = "release", 3
-				if err := s.Release(); err != nil || network.left != 0 {
-					t.Errorf("release: %v, %d pages left", err, network.left)
+				network.set("release", 3)
+				if err := s.Release(); err != nil || r.requests("release") != 1 {
+					t.Errorf("release: %v, %d reached the gateway, want 1", err, r.requests("release"))
 				}
 				s = <-waited
-				network.verb, network.left = "release", 1000
+				network.set("release", 1000)
 				if err := s.Release(); err == nil || errors.Is(err, client.ErrLost) {
 					t.Errorf("release, always refused: %v, want an error that says nothing of the lease", err)
 				}

@@ -20,6 +20,10 @@ const (
 	longestPause = 2 * time.Second
 )
 
+// waitBegun is how long an attempt with a wait lasts at least of which a server had
+// taken the wait on, and not only been slow to refuse it.
+const waitBegun = 2 * time.Second
+
 // call is one call of the API over all of its attempts.
 type call struct {
 	method    string
@@ -28,6 +32,7 @@ type call struct {
 	requestID string // of a call that changes something
 	changes   bool
 	once      bool          // one attempt only
+	patient   bool          // Options.RetryFor does not bound it
 	selfBound bool          // the server bounds it by itself and takes no timeout
 	wait      time.Duration // of an acquire
 	// attemptTimeout bounds one attempt further than the client does; 0 does not.
@@ -39,8 +44,10 @@ type call struct {
 	read    func(text []byte) error
 	refused func(text []byte) error
 
-	// sentAt is when the latest attempt began.
-	sentAt time.Time
+	// sentAt is when the latest attempt began, and connected whether it had a
+	// connection.
+	sentAt    time.Time
+	connected bool
 }
 
 // verdict is what one failed attempt tells.
@@ -56,7 +63,7 @@ type verdict struct {
 func (c *Client) do(ctx context.Context, sent *call) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout+sent.wait)
+		ctx, cancel = context.WithTimeout(ctx, plus(c.timeout, sent.wait))
 		defer cancel()
 	}
 	var (
@@ -64,11 +71,13 @@ func (c *Client) do(ctx context.Context, sent *call) error {
 		started = time.Now()
 		failed  time.Time // when the first attempt failed
 		unknown bool      // an earlier attempt may have been applied
+		patient = sent.patient
 	)
 	for {
 		if ctx.Err() != nil {
 			return c.ended(ctx, sent, nil, unknown)
 		}
+		began := time.Now()
 		server := c.server.Load()
 		v := c.attempt(ctx, sent, c.servers[server%uint32(len(c.servers))], max(0, sent.wait-time.Since(started)))
 		if v == nil {
@@ -78,6 +87,12 @@ func (c *Client) do(ctx context.Context, sent *call) error {
 			failed = time.Now()
 		}
 		unknown = unknown || v.mayBeApplied
+		if sent.wait > 0 && sent.connected && time.Since(began) >= waitBegun {
+			// It stood in the queue: servers that restart one after the other must not
+			// end a wait, however long they take.
+			patient = true
+			pauses.Reset()
+		}
 		if v.again && !errors.Is(ctx.Err(), context.Canceled) {
 			// Only the attempt that failed moves the others on: of a hundred calls
 			// that meet a dead server together each would otherwise skip one. A call
@@ -92,7 +107,7 @@ func (c *Client) do(ctx context.Context, sent *call) error {
 			return c.ended(ctx, sent, v.err, unknown)
 		}
 		pause := max(pauses.NextBackOff(), v.err.Problem.RetryAfter())
-		if !unknown && c.retryFor != 0 && time.Since(failed)+pause > c.retryFor {
+		if !unknown && !patient && c.retryFor != 0 && time.Since(failed)+pause > c.retryFor {
 			return v.err
 		}
 		if !sleep(ctx, pause) {
@@ -159,6 +174,14 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// plus adds durations that are not negative, up to the longest one.
+func plus(a, b time.Duration) time.Duration {
+	if sum := a + b; sum >= a {
+		return sum
+	}
+	return 1<<63 - 1
 }
 
 // orNew returns the request id, or one that nobody has used.

@@ -240,11 +240,13 @@ func (w *watcher) open(ctx context.Context, server string) (*http.Response, *ver
 	}
 	req, err := http.NewRequestWithContext(traced, http.MethodGet, server+w.c.in(w.r.Namespace)+"/events?"+query.Encode(), nil)
 	if err != nil {
-		return nil, &verdict{err: newError(api.CodeInvalid, "", err, "the request cannot be sent")}
+		return nil, &verdict{err: unsendable("", err)}
 	}
 	req.Header.Set("Accept", api.EventStreamMediaType)
 	if w.after != "" {
-		req.Header.Set(api.HeaderLastEventID, w.after)
+		if err := setHeader(req, api.HeaderLastEventID, w.after); err != nil {
+			return nil, &verdict{err: unsendable("", err)}
+		}
 	}
 	if w.c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+w.c.token)

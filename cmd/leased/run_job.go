@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -85,10 +86,22 @@ func deadline(s *client.Status, margin time.Duration) supervise.Deadline {
 	return supervise.Deadline{Term: supervise.In(left), Kill: supervise.In(left + margin/2)}
 }
 
+// environ returns the command's variables. Those of another lease, under which this
+// process itself runs, are left out: of two with one name most programs take the
+// first, and would write with the other lease's token.
 func (j *job) environ(l *api.Lease) []string {
-	return append(slices.Clip(j.env.environ),
-		"LEASED_TOKEN="+strconv.FormatUint(l.Token, 10), "LEASED_LEASE_ID="+l.LeaseID, "LEASED_KEY_ID="+l.KeyID,
-		"LEASED_EXPIRES_AT="+l.ExpiresAt.UTC().Format("2006-01-02T15:04:05.000Z"))
+	own := []string{
+		"LEASED_TOKEN=" + strconv.FormatUint(l.Token, 10), "LEASED_LEASE_ID=" + l.LeaseID, "LEASED_KEY_ID=" + l.KeyID,
+		"LEASED_EXPIRES_AT=" + l.ExpiresAt.UTC().Format("2006-01-02T15:04:05.000Z"),
+	}
+	all := slices.Clone(own)
+	for _, pair := range j.env.environ {
+		name, _, _ := strings.Cut(pair, "=")
+		if !slices.ContainsFunc(own, func(o string) bool { return strings.HasPrefix(o, name+"=") }) {
+			all = append(all, pair)
+		}
+	}
+	return all
 }
 
 // change tells the supervisor and the user what is new of the lease.

@@ -129,6 +129,24 @@ func testRunCommands(t *testing.T, s *server) {
 			}
 		})
 	}
+	t.Run("under another lease", func(t *testing.T) {
+		t.Parallel()
+		names := []string{"LEASED_TOKEN", "LEASED_LEASE_ID", "LEASED_KEY_ID", "LEASED_EXPIRES_AT"}
+		outer := []string{"LEASED_SERVER=" + s.url}
+		for _, name := range names {
+			outer = append(outer, name+"=outer")
+		}
+		// As getenv(3) sees it, and not a shell, which takes the last of two.
+		got := start(t, t.TempDir(), outer, runArgs(t, `tr '\0' '\n' < /proc/$$/environ`)...).wait()
+		for _, name := range names {
+			if strings.Count("\n"+got.stdout, "\n"+name+"=") != 1 || strings.Contains(got.stdout, name+"=outer") {
+				t.Errorf("the command has %s not once, or of another lease:\n%v", name, got)
+			}
+		}
+		if !strings.Contains("\n"+got.stdout, "\nLEASED_SERVER="+s.url+"\n") {
+			t.Errorf("the command has lost other variables: %v", got)
+		}
+	})
 	t.Run("no such command", func(t *testing.T) {
 		t.Parallel()
 		got := s.run("run", "--tenant", "acme", "--target", "name:x", "--actor", "a", "--", "./nosuch")
