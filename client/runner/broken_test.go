@@ -162,15 +162,15 @@ func TestRunner_ownCause(t *testing.T) {
 
 // refusing is a network on which somebody refuses the first acquires.
 type refusing struct {
-	answer func() *http.Response
-	left   atomic.Int32
+	status     int
+	kind, body string
+	left       atomic.Int32
 }
 
 func (n *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/leases") && n.left.Add(-1) >= 0 {
-		res := n.answer()
-		res.Request, res.ProtoMajor, res.ProtoMinor = r, 1, 1
-		return res, nil
+		header := http.Header{"Content-Type": {n.kind}}
+		return &http.Response{StatusCode: n.status, Header: header, Body: io.NopCloser(strings.NewReader(n.body)), Request: r}, nil
 	}
 	return http.DefaultTransport.RoundTrip(r)
 }
@@ -180,24 +180,17 @@ func (n *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestRunner_refusedForNow(t *testing.T) {
 	t.Parallel()
 	url := serve(t).URL
-	page := func(status int) func() *http.Response {
-		return func() *http.Response {
-			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"text/html"}}, Body: io.NopCloser(strings.NewReader("<html>"))}
-		}
+	page := func(status int) *refusing { return &refusing{status: status, kind: "text/html", body: "<html>"} }
+	refused := func(code api.Code) *refusing {
+		text := fmt.Sprintf(`{"code":%q,"status":%d,"title":"no"}`, code, code.Status())
+		return &refusing{status: code.Status(), kind: api.ProblemMediaType, body: text}
 	}
-	refused := func(code api.Code) func() *http.Response {
-		return func() *http.Response {
-			text := fmt.Sprintf(`{"code":%q,"status":%d,"title":"no"}`, code, code.Status())
-			return &http.Response{StatusCode: code.Status(), Header: http.Header{"Content-Type": {api.ProblemMediaType}}, Body: io.NopCloser(strings.NewReader(text))}
-		}
-	}
-	for name, answer := range map[string]func() *http.Response{
+	for name, network := range map[string]*refusing{
 		"page_400": page(400), "page_401": page(401), "page_403": page(403), "page_404": page(404),
 		"denied": refused(api.CodeDenied), "unknown_namespace": refused(api.CodeUnknownNamespace),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			network := &refusing{answer: answer}
 			network.left.Store(3)
 			c, err := client.New(client.Options{Servers: []string{url}, HTTPClient: &http.Client{Transport: network}})
 			if err != nil {
