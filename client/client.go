@@ -102,7 +102,7 @@ func New(o Options) (*Client, error) {
 	}
 	switch {
 	case o.HTTPClient == nil:
-		c.http = newHTTPClient()
+		c.http = newHTTPClient(http.DefaultTransport)
 	case o.HTTPClient.Timeout != 0:
 		return nil, fmt.Errorf("client: the HTTPClient has a Timeout, which would cut the waits of acquires; use Options.Timeout")
 	default:
@@ -132,12 +132,13 @@ func orDefault[T comparable](v, otherwise T) T {
 // It speaks HTTP/1.1: there an attempt whose time is over closes its connection,
 // and the next one dials. Over HTTP/2 all of them would share one that the network
 // has forgotten, until the leases were lost.
-func newHTTPClient() *http.Client {
-	t, ok := http.DefaultTransport.(*http.Transport)
+func newHTTPClient(base http.RoundTripper) *http.Client {
+	t, ok := base.(*http.Transport)
 	if ok {
 		t = t.Clone()
 	} else {
-		// The program has wrapped it, for traces say. What is in it cannot be seen.
+		// The program has wrapped the default one, for traces say. What is in it cannot
+		// be seen.
 		t = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
 		}

@@ -13,3 +13,9 @@ func Elapsed(from, to time.Time) time.Duration { return elapsed(from, to) }
 
 // TransportOf returns the transport that a client made for itself.
 func TransportOf(c *Client) *http.Transport { return c.http.Transport.(*http.Transport) }
+
+// TransportFrom returns the transport that a client makes for itself, where this is
+// the program's default one.
+func TransportFrom(base http.RoundTripper) *http.Transport {
+	return newHTTPClient(base).Transport.(*http.Transport)
+}

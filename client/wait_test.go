@@ -155,14 +155,8 @@ type wrapped struct{ http.RoundTripper }
 // TestNew_wrappedTransport: a program may have put its own transport in the place of
 // the default one.
 func TestNew_wrappedTransport(t *testing.T) {
-	before := http.DefaultTransport
-	defer func() { http.DefaultTransport = before }()
-	http.DefaultTransport = wrapped{before}
-	c, err := client.New(client.Options{Servers: []string{"http://127.0.0.1:1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if made := client.TransportOf(c); made.Protocols.HTTP2() || !made.Protocols.HTTP1() || made.MaxIdleConnsPerHost < 100 || made.Proxy == nil {
+	made := client.TransportFrom(wrapped{http.DefaultTransport})
+	if made.Protocols.HTTP2() || !made.Protocols.HTTP1() || made.MaxIdleConnsPerHost < 100 || made.Proxy == nil || made.DialContext == nil {
 		t.Errorf("the transport is %+v", made)
 	}
 }
