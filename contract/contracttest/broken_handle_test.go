@@ -43,6 +43,38 @@ func (s *closeFailsTwice) Close(ctx context.Context) error {
 	return s.Store.Close(ctx)
 }
 
+// closedEarly tells its waiters that it is closed, and has them leave a little later.
+type closedEarly struct {
+	contract.Store
+	closing chan struct{}
+	once    sync.Once
+}
+
+func (s *closedEarly) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
+	type answer struct {
+		res contract.Result
+		err error
+	}
+	ch := make(chan answer, 1)
+	go func() { res, err := s.Store.Acquire(ctx, r); ch <- answer{res, err} }()
+	select {
+	case a := <-ch:
+		return a.res, a.err
+	case <-s.closing:
+		return contract.Result{}, contract.Errorf(contract.CodeClosed, nil, "the store is closed")
+	}
+}
+
+func (s *closedEarly) Close(ctx context.Context) error {
+	s.once.Do(func() {
+		close(s.closing)
+		timer := time.NewTimer(20 * time.Millisecond)
+		defer timer.Stop()
+		<-timer.C
+	})
+	return s.Store.Close(ctx)
+}
+
 // waitOverruns looks again only once a second whether a wait is over.
 type waitOverruns struct{ contract.Store }
 

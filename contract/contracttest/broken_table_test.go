@@ -120,6 +120,7 @@ func brokenQueues() []brokenStore {
 		{"cancelled waiter granted", []string{"wait-cancelled-skipped", "wait-all-away", "wait-cancelled-at-turn"}, withGhosts(cancelled)},
 		{"granted after no", []string{"wait-no-grant-after-no", "wait-no-grant-after-deadline"}, withGhosts(told)},
 		{"grant to a cancelled waiter not undone", []string{"wait-no-grant-after-cancel"}, inside(notUndone)},
+		{"waiters told closed before they leave", []string{"wait-closed-at-turn"}, around(plain(func(s contract.Store) contract.Store { return &closedEarly{Store: s, closing: make(chan struct{})} }))},
 		{"dead handle goes on waiting", []string{"wait-killed-skipped"}, around(deadHandleWaits)},
 		{"place lost on return", []string{"wait-place-kept", "wait-place-outlives-gateway"}, inside(placeLost(leaves))},
 		{"places lost at a restart", []string{"reopen-keeps-places"}, inside(placeLost(restarts))},

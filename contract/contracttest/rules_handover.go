@@ -22,6 +22,8 @@ func handoverRules() []Rule {
 			Sentence: "If a waiting acquire was told no at its deadline, no lease of it appears later, however close the release was."},
 		{ID: "wait-cancelled-at-turn", Func: waitCancelledAtTurn,
 			Sentence: "A waiter that cancels as its turn comes does not keep the key from the next one, who is served within two seconds."},
+		{ID: "wait-closed-at-turn", Func: waitClosedAtTurn,
+			Sentence: "A waiter whose gateway closes as its turn comes holds nothing if it was told closed, and does not keep the key from the next one, who is served within two seconds."},
 	}
 }
 

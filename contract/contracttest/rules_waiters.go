@@ -146,14 +146,55 @@ func waitCancelledAtTurn(e *Env) {
 	}
 }
 
+func waitClosedAtTurn(e *Env) {
+	a := e.open()
+	key := e.key("contended")
+	for i := range 12 {
+		held := e.grant(a, key, alice)
+		b := e.open()
+		leaves := e.park(b, e.newWaiter(key, bob))
+		next := e.park(a, e.newWaiter(key, carol))
+		e.forget(b)
+		var failed error
+		var since time.Time
+		e.race(2, func(part int) {
+			// Now the one is first, now the other, now neither.
+			e.pause(time.Duration((i%3-1)*(1-2*part)) * time.Millisecond)
+			if part == 0 {
+				failed = b.Close(e.ctx())
+				return
+			}
+			_, _ = a.Release(e.ctx(), e.newRelease(held)) // as in waitCancelledAtTurn
+			since = time.Now()
+		})
+		if failed != nil {
+			e.Fatalf("close: got error %v", failed)
+		}
+		if got := e.get(a, held.ID); got.State != contract.StateReleased {
+			e.Fatalf("the holder's lease is %s after its release", got.State)
+		}
+		e.finished(leaves)
+		if l := e.crossed(a, leaves); l != nil {
+			since = e.handOver(a, *l)
+		} else {
+			e.notHeldBy(a, a, leaves)
+		}
+		got := e.served(next)
+		e.servedInTime(next, since)
+		e.end(a, got)
+		e.free(a, key)
+	}
+}
+
 // crossed returns the lease that came of a waiting call which ended by itself
 // while its turn came, or nil. Where the answer leaves the outcome unknown it
 // asks again, which is what the answer is for.
 func (e *Env) crossed(s contract.Store, c *call) *contract.Lease {
 	e.Helper()
 	res, err := e.known(s, c.req, c.res, c.err)
+	code := contract.CodeOf(err)
 	switch {
-	case contract.CodeOf(err) == contract.CodeTimeout: // certainly not applied
+	case code == contract.CodeTimeout || code == contract.CodeClosed: // certainly not applied
 	case err != nil:
 		e.Fatalf("waiting acquire by %s: got error %v", c.req.Owner, err)
 	case res.Outcome == contract.OutcomeAcquired:
