@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,10 +72,10 @@ func (x *exchange) decodeBody(in any, limit int) error {
 }
 
 func checkMediaType(h http.Header) error {
-	if h.Get("Content-Encoding") != "" {
+	if slices.ContainsFunc(h["Content-Encoding"], func(coding string) bool { return coding != "" }) {
 		return refuse(api.CodeUnsupportedMediaType, "send the body without a Content-Encoding")
 	}
-	given := h.Get("Content-Type")
+	given := strings.Join(h["Content-Type"], ", ") // more than one is none
 	if given == api.MediaType {
 		return nil
 	}

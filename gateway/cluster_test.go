@@ -141,6 +141,12 @@ func TestCluster_strict(t *testing.T) {
 			t.Errorf("%s: got the field %q, want %q", body, p.Field, field)
 		}
 	}
+	for _, address := range []string{`a\nb:1`, ` a:1`, `a\u202e:1`, strings.Repeat("a", 260) + ":1"} {
+		a := r.call(t, http.MethodPost, clusterPath+"/members", `{"id":"n4","address":"`+address+`"}`)
+		if p := wantProblem(t, a, api.CodeInvalid); p.Field != "address" || len(a.body) > 500 {
+			t.Errorf("address %q: got the field %q: %s", address, p.Field, a.body)
+		}
+	}
 	wantProblem(t, r.call(t, http.MethodPost, clusterPath+"/restore", "{}"), api.CodeUnsupportedMediaType)
 	wantProblem(t, r.call(t, http.MethodGet, clusterPath+"?timeout=never", ""), api.CodeInvalid)
 	if len(f.done) > 0 {

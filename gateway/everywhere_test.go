@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"context"
+	"net/http"
 	"strings"
 	"testing"
 
+	"leased/contract"
 	"leased/gateway/api"
 )
 
@@ -22,5 +25,38 @@ func TestTimeout_everywhere(t *testing.T) {
 				t.Errorf("%s %s, timeout %s: got field %q", route.method, route.path, timeout, p.Field)
 			}
 		}
+	}
+}
+
+// TestTimeout_ofHealth: that the caller's own time is over says nothing of a store.
+func TestTimeout_ofHealth(t *testing.T) {
+	r := newRig(t)
+	release := make(chan struct{})
+	r.store.health = func(ctx context.Context, q *contract.HealthRequest) (contract.Health, error) {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return r.store.Store.Health(ctx, q)
+	}
+	for _, path := range []string{"/v1/namespaces", "/v1/namespaces/default"} {
+		wantProblem(t, r.call(t, http.MethodGet, path+"?timeout=20ms", ""), api.CodeTimeout)
+	}
+	close(release)
+	if got := read[api.Namespace](t, r.call(t, http.MethodGet, "/v1/namespaces/default?timeout=1m", ""), http.StatusOK); got.State != api.StateServing {
+		t.Errorf("got state %s, want it serving", got.State)
+	}
+}
+
+// TestMediaType_twice: a header that is given twice says nothing.
+func TestMediaType_twice(t *testing.T) {
+	r := newRig(t)
+	for _, header := range []http.Header{
+		{"Content-Type": {api.MediaType}, "Content-Encoding": {"", "gzip"}},
+		{"Content-Type": {api.MediaType, "text/plain"}},
+		{"Content-Type": {api.MediaType, api.MediaType}},
+	} {
+		a := r.rawPost(t, "/v1/namespaces/default/resolve", `{`+someKey+`}`, header)
+		wantProblem(t, a, api.CodeUnsupportedMediaType)
 	}
 }

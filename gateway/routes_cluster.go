@@ -33,14 +33,21 @@ func (x *exchange) administer(operation, about, outcome string, do func(Cluster)
 	return x.reply(&api.ClusterReply{Outcome: outcome})
 }
 
+// maxAddress is a name of the DNS with a port behind it, in bytes.
+const maxAddress = 253 + len(":65535")
+
 func (h *handler) addMember(x *exchange) error {
 	var in api.AddMemberRequest
 	err := x.decodeBody(&in, maxBody)
 	if err == nil {
 		err = validMember("id", in.ID)
 	}
-	if err == nil && in.Address == "" {
+	switch {
+	case err != nil:
+	case in.Address == "":
 		err = contract.Invalid("address", "is missing; it is the host:port of the node's peer port")
+	default:
+		in.Address, err = contract.NormalizeText("address", in.Address, maxAddress, true)
 	}
 	if err != nil {
 		return err

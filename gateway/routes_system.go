@@ -9,7 +9,10 @@ import (
 func (h *handler) listNamespaces(x *exchange) error {
 	ctx, cancel := h.service.bound(x.r.Context(), &x.call, 0)
 	defer cancel()
-	all := h.service.namespaces(ctx, h.service.router.sorted)
+	all, err := h.service.namespaces(ctx, h.service.router.sorted)
+	if err != nil {
+		return err
+	}
 	return x.reply(&api.NamespacesReply{Namespaces: all})
 }
 
@@ -20,7 +23,11 @@ func (h *handler) getNamespace(x *exchange) error {
 	}
 	ctx, cancel := h.service.bound(x.r.Context(), &x.call, 0)
 	defer cancel()
-	return x.reply(&h.service.namespaces(ctx, []*namespace{ns})[0])
+	one, err := h.service.namespaces(ctx, []*namespace{ns})
+	if err != nil {
+		return err
+	}
+	return x.reply(&one[0])
 }
 
 // healthz tells that the process is alive. It asks nobody: a dead store is no

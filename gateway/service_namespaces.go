@@ -7,15 +7,20 @@ import (
 	"leased/gateway/api"
 )
 
-// namespaces describes the given namespaces, with their health now.
-func (s *Service) namespaces(ctx context.Context, of []*namespace) []api.Namespace {
+// namespaces describes the given namespaces, with their health now. A store that
+// had less time than it may take, because the caller's was over, is not to blame: that
+// is an error.
+func (s *Service) namespaces(ctx context.Context, of []*namespace) ([]api.Namespace, error) {
 	draining := s.drainer.isDraining()
 	health := healthOf(ctx, of, 0)
+	if ctx.Err() != nil {
+		return nil, contract.Errorf(contract.CodeTimeout, ctx.Err(), "the deadline passed before all stores had told of their health")
+	}
 	all := make([]api.Namespace, len(of))
 	for i, ns := range of {
 		all[i] = ns.describe(&health[i], draining)
 	}
-	return all
+	return all, nil
 }
 
 func (n *namespace) describe(h *contract.Health, draining bool) api.Namespace {
