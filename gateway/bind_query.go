@@ -84,9 +84,9 @@ func (x *exchange) takeLimit() (int, error) {
 	if text == "" {
 		return 0, nil
 	}
-	// Atoi takes a sign, and it would make "+5" and "5" one.
+	// Atoi takes a sign and leading zeros: "+5" and "05" would be "5".
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > contract.MaxPage || strings.HasPrefix(text, "+") {
+	if err != nil || n < 1 || n > contract.MaxPage || strconv.Itoa(n) != text {
 		return 0, contract.Invalid("limit", "must be 1 to %d", contract.MaxPage)
 	}
 	return n, nil
@@ -116,7 +116,8 @@ func (x *exchange) takeFilters() (*contract.ListRequest, error) {
 		}
 	}
 	if at := x.query.Get("expires_before"); at != "" {
-		if r.ExpiresBefore, err = time.Parse(time.RFC3339Nano, at); err != nil {
+		// Parse takes a comma before the fraction, which RFC 3339 does not.
+		if r.ExpiresBefore, err = time.Parse(time.RFC3339Nano, at); err != nil || strings.Contains(at, ",") {
 			return nil, contract.Invalid("expires_before", "must be an RFC 3339 time such as 2026-01-31T12:00:00Z, with + written as %%2B")
 		}
 	}

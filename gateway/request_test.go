@@ -221,6 +221,8 @@ func TestQuery(t *testing.T) {
 		"limit too high":            {"/leases?limit=1001", "limit"},
 		"limit fraction":            {"/leases?limit=1.5", "limit"},
 		"limit signed":              {"/leases?limit=%2B5", "limit"},
+		"limit padded":              {"/leases?limit=05", "limit"},
+		"time with a comma":         {"/leases?expires_before=2026-01-01T00:00:00,5Z", "expires_before"},
 		"limit of a history":        {"/keys/JAAAAAAAAAAAAAAAAAAAAA/history?limit=x", "limit"},
 		"target alone":              {"/leases?target=example.com", "target_type"},
 		"target type alone":         {"/leases?target_type=domain", "target"},
