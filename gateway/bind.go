@@ -75,7 +75,10 @@ func checkMediaType(h http.Header) error {
 	if slices.ContainsFunc(h["Content-Encoding"], func(coding string) bool { return coding != "" }) {
 		return refuse(api.CodeUnsupportedMediaType, "send the body without a Content-Encoding")
 	}
-	given := strings.Join(h["Content-Type"], ", ") // more than one is none
+	if kinds := h["Content-Type"]; slices.ContainsFunc(kinds, func(kind string) bool { return kind != kinds[0] }) {
+		return refuse(api.CodeUnsupportedMediaType, "send one Content-Type")
+	}
+	given := h.Get("Content-Type")
 	if given == api.MediaType {
 		return nil
 	}
