@@ -128,6 +128,31 @@ func TestStore_deadGatewayFreeKey(t *testing.T) {
 	t.Logf("served after %v", time.Since(began))
 }
 
+// TestStore_awayAtHead has a key become free for a waiter that came back to its
+// place: another came to its gateway before it did, and one that is away stands
+// before it in the queue.
+func TestStore_awayAtHead(t *testing.T) {
+	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
+	s := openOn(t, etcd.Config{Endpoints: server.Endpoints()})
+	held := grantOn(t, s, "key")
+	ctx, cancel := context.WithCancel(t.Context())
+	away := park(ctx, s, waitingAcquire(t, "away", 20*time.Second))
+	queueOn(t, s, 1)
+	cancel()
+	<-away
+	queueOn(t, s, 0)
+	if res := <-park(t.Context(), s, waitingAcquire(t, "back", 300*time.Millisecond)); res.Outcome != contract.OutcomeConflict || res.Queue.Position == 0 {
+		t.Fatalf("a wait that ended: got %v and %+v, want a conflict and a place", res.Outcome, res.Queue)
+	}
+	queueOn(t, s, 0)
+	park(t.Context(), s, waitingAcquire(t, "later", 20*time.Second))
+	queueOn(t, s, 1)
+	back := park(t.Context(), s, waitingAcquire(t, "back", 20*time.Second))
+	queueOn(t, s, 2)
+	releaseOn(t, s, held)
+	granted(t, back, 2*time.Second)
+}
+
 // dropSessions ends all sessions, as etcd does when the gateways cannot reach it
 // for some seconds.
 func dropSessions(t *testing.T, e *proc.Etcd) {

@@ -41,6 +41,7 @@ type turn struct {
 	spent   int  // of stepBudget
 	left    int  // places that are left
 	more    bool // there was no room for all that there is to do
+	wrote   bool // the transaction came about
 	fast    bool // the key was not read for this turn
 	limited bool // nobody else may come to the queue meanwhile
 	answers []answered1
@@ -52,71 +53,8 @@ type answered1 struct {
 	msg told
 }
 
-// step does what there is to do for the line's calls now. again is when to look
-// again even if nothing happens; 0 for no time in particular.
-func (l *line) step(ctx context.Context) (again time.Duration, err error) {
-	var guess *attempt
-	for more := true; more; {
-		if again, more, guess, err = l.once(ctx, guess); err != nil {
-			return retryPause, err
-		}
-	}
-	return again, nil
-}
-
-// once looks at the key and writes at most one transaction. next is the attempt
-// whose turn it seems to be: what its quota needs is read with the key.
-func (l *line) once(ctx context.Context, guess *attempt) (again time.Duration, more bool, next *attempt, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
-	defer cancel()
-	t := &turn{l: l}
-	if t.session, err = l.s.presence.ensure(ctx); err != nil {
-		l.turnAway(err, nil) // without a session nobody here has a place
-		return 0, false, nil, err
-	}
-	if t.locals = l.snapshot(); len(t.locals) == 0 {
-		return 0, false, nil, nil
-	}
-	defer func() { l.seated(t.seated) }()
-	if t.st = l.glance(t.locals, t.session); t.st != nil {
-		return t.hurry(ctx)
-	}
-	if guess == nil {
-		guess = t.locals[0].a
-	}
-	asked := time.Now()
-	if t.st, err = l.s.load(ctx, l.ref, guess.want()); err != nil {
-		return 0, false, nil, err
-	}
-	l.see(t.st, asked)
-	switch {
-	case !t.st.sessions[t.session]:
-		l.s.presence.lost(t.session)
-		return 0, true, nil, nil
-	case t.st.due():
-		return 0, true, guess, l.s.settle(ctx, t.st)
-	}
-	if err := t.place(ctx); err != nil {
-		return 0, false, nil, err
-	}
-	if t.st.active() == nil && t.left <= mixStep {
-		if first := t.firstLocal(); first != nil {
-			if first.a.scope != guess.scope {
-				return 0, true, first.a, nil
-			}
-			more, err := t.serve(ctx, first)
-			return 0, more, nil, err
-		}
-		if t.patience() {
-			// The key is another's in a moment, and the leavers can be told whose.
-			return 5 * time.Millisecond, false, nil, t.store(ctx, false)
-		}
-	}
-	return 0, t.more || len(t.seated) >= joinStep, nil, t.store(ctx, true)
-}
-
 // hurry serves the key to the first spot if it is free, as far as is known.
-func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next *attempt, err error) {
+func (t *turn) hurry(ctx context.Context) (look, error) {
 	t.q, t.fast = t.st.queue.clone(), true
 	at := t.q.index()
 	for _, lo := range t.locals {
@@ -139,17 +77,22 @@ func (t *turn) hurry(ctx context.Context) (again time.Duration, more bool, next 
 			continue
 		}
 		if t.l.setTried(lo.sp); len(t.seated) >= joinStep || !t.st.toldOf(lo.a.scope) || t.room(lo) != roomMade {
-			return 0, true, nil, nil // the next look is a closer one
+			return look{more: true, next: lo.a}, nil
 		}
 		t.seat(lo)
 	}
 	if t.st.active() == nil {
-		if first := t.firstLocal(); first != nil && !first.pending {
-			more, err = t.serve(ctx, first)
-			return 0, more, nil, err
+		switch first := t.firstLocal(); {
+		case first == nil || first.pending:
+		case len(t.q.places) == 0 || t.q.places[0].scope != first.a.scope:
+			return look{more: true, next: first.a}, nil // who is before it must be read
+		default:
+			more, err := t.serve(ctx, first)
+			return look{more: more}, err
 		}
 	}
-	return 0, t.more, nil, t.store(ctx, true)
+	err := t.store(ctx, true)
+	return look{more: t.more}, err
 }
 
 // seat gives a spot a place, provided that it was not answered meanwhile: nobody
@@ -199,40 +142,6 @@ func (l *line) seated(spots []*spot) {
 	}
 }
 
-// see notes what was read, by a look that began at an instant.
-func (l *line) see(st *state, asked time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.holder, l.asked = st.active(), asked
-	l.known.read(st)
-}
-
-// snapshot returns the line's spots.
-func (l *line) snapshot() []*local {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var locals []*local
-	for _, scope := range l.order {
-		sp := l.waiting[scope]
-		lo := &local{sp: sp, a: sp.a, pending: sp.pending, seating: sp.seating, placed: sp.placed}
-		for _, w := range sp.calls {
-			if !w.leaving {
-				lo.stays = true
-				continue
-			}
-			lo.leavers = append(lo.leavers, w)
-			lo.soft = lo.soft || !w.gone
-			if lo.limit.IsZero() || w.limit.Before(lo.limit) {
-				lo.limit = w.limit
-			}
-		}
-		lo.owed = !lo.stays && sp.isOwed()
-		lo.waits = l.gathering && len(lo.leavers) == 0
-		locals = append(locals, lo)
-	}
-	return locals
-}
-
 // firstLocal returns the spot whose turn it is, if it is one of this line's.
 func (t *turn) firstLocal() *local {
 	at := make(map[contract.Scope]*local, len(t.locals))
@@ -280,10 +189,6 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		return true, t.store(ctx, true)
 	}
 	sessions := t.st.sessions
-	if t.fast && (len(t.q.places) == 0 || t.q.places[0].scope != lo.a.scope) {
-		t.l.forget() // who is before it must be read
-		return true, nil
-	}
 	rest := t.q.without(lo.a.scope, min(skipStep, stepBudget-t.spent-1))
 	if lo == t.late {
 		t.joined = append(t.joined, clientv3.Compare(clientv3.CreateRevision(s.names.answer(lo.a.scope)), "=", 0))
@@ -311,6 +216,7 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		t.l.forget()
 		return err == nil, err
 	}
+	t.wrote = true
 	t.l.note(func(k *glance) {
 		k.wrote(g.record)
 		k.queued(g.changes, g.record.rev)
@@ -365,6 +271,7 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 			t.l.poke()
 			return nil
 		}
+		t.wrote = true
 		t.l.note(func(k *glance) { k.queued(changes, resp.Header.Revision) })
 		if leaving {
 			then := &state{ref: t.l.ref}
