@@ -183,10 +183,10 @@ func (s *Store) decide(ctx context.Context, st *state, a *attempt) (contract.Res
 		return contract.Result{}, mayGrant, nil
 	}
 	if a.req.Wait == 0 {
-		return st.conflict(a.scope, t), answered, nil
+		return s.conflict(st, a.scope, t), answered, nil
 	}
 	if mine == nil {
-		if ok, _ := st.queue.clone().room(a.req.Limits.WaitersPerKey, 0, st.sessions); !ok {
+		if ok, _ := s.attended(st).clone().room(a.req.Limits.WaitersPerKey, 0, st.sessions); !ok {
 			return quotaExceeded("waiters_per_key"), answered, nil
 		}
 	}

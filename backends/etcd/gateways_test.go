@@ -232,7 +232,7 @@ func TestStore_ghostPlace(t *testing.T) {
 func TestStore_strangePlace(t *testing.T) {
 	t.Parallel()
 	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
-	g := crashOn(t, server)
+	g, other := crashOn(t, server), crashOn(t, server)
 	lease := grantOn(t, g, "key")
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := park(ctx, g, waitingAcquire(t, "gone", 50*time.Second))
@@ -248,7 +248,11 @@ func TestStore_strangePlace(t *testing.T) {
 	if _, err := c.Put(t.Context(), string(resp.Kvs[0].Key), string(resp.Kvs[0].Value)); err != nil {
 		t.Fatal(err)
 	}
-	queueOn(t, g, 1) // a ghost
+	queueOn(t, other, 1) // a ghost
+	if res, err := g.Acquire(within(t, 5*time.Second), waitingAcquire(t, "gone", 0)); err != nil || res.Queue != (contract.Queue{Position: 1}) {
+		t.Errorf("the gateway whose it is: got %v and %+v, error %v, want none waiting and a place at the head", res.Outcome, res.Queue, err)
+	}
+	queueOn(t, g, 0)
 	bob := park(within(t, time.Minute), g, waitingAcquire(t, "bob", 50*time.Second))
 	releaseOn(t, g, lease)
 	granted(t, bob, 5*time.Second)

@@ -41,8 +41,7 @@ func (s *Store) nextInLine(st *state) *next {
 	}
 	p := &known.queue.places[0]
 	sp := l.waiting[p.scope]
-	if sp == nil || sp.pending || sp.a.req.Limits.LeasesPerOwner > 0 || !p.equalPrint(sp.a.print) ||
-		!slices.ContainsFunc(sp.calls, func(w *waiter) bool { return !w.leaving }) {
+	if sp == nil || sp.pending || sp.a.req.Limits.LeasesPerOwner > 0 || !p.equalPrint(sp.a.print) || !sp.stays() {
 		return nil
 	}
 	sp.pending = true

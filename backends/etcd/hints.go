@@ -60,6 +60,15 @@ func (h *hints) clear() {
 	clear(h.floors)
 }
 
+// wroteSince tells whether this store wrote the head of a key after a revision, as
+// far as it remembers.
+func (h *hints) wroteSince(ref keyRef, rev int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	head := h.keys[ref]
+	return head != nil && head.rev > rev
+}
+
 func (h *hints) forget(ref keyRef) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -105,7 +105,7 @@ func (s *Store) GetKey(ctx context.Context, r *contract.GetKeyRequest) (contract
 		}
 		res := contract.KeyResult{
 			Outcome: contract.OutcomeFound, Key: newest.key(), KeyID: r.KeyID,
-			Queue: st.queue.seenBy(contract.Scope{}, st.sessions),
+			Queue: s.attended(st).seenBy(contract.Scope{}, st.sessions),
 		}
 		if newest.State.Terminal() {
 			res.Last = st.shown(newest, t)

@@ -249,15 +249,6 @@ func (st *state) latest(now int64) *record {
 	return st.head
 }
 
-// conflict is what the scope is told while others hold the key.
-func (st *state) conflict(scope contract.Scope, now int64) contract.Result {
-	res := contract.Result{Outcome: contract.OutcomeConflict, Queue: st.queue.seenBy(scope, st.sessions)}
-	if r := st.active(); r != nil {
-		res.Lease = r.lease(st.ref.ns, now)
-	}
-	return res
-}
-
 // shown returns the lease as an answer.
 func (st *state) shown(r *record, now int64) *contract.Lease { return r.lease(st.ref.ns, now) }
 

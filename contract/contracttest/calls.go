@@ -2,6 +2,7 @@ package contracttest
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"leased/contract"
@@ -123,7 +124,7 @@ func (e *Env) cut(s contract.Store, r *contract.AcquireRequest, limit time.Durat
 const cutTries = 20
 
 // gone cancels a waiting call, wants it answered at once, and returns when it no
-// longer counts.
+// longer counts at any gateway.
 func (e *Env) gone(s contract.Store, c *call) {
 	e.Helper()
 	before := e.queueLength(s, c.req.Key)
@@ -136,9 +137,17 @@ func (e *Env) gone(s contract.Store, c *call) {
 	if c.err == nil && c.res.Outcome == contract.OutcomeAcquired {
 		e.Fatalf("a cancelled waiter was granted the key while it was held")
 	}
-	e.eventually("the cancelled waiter stops counting", func() bool {
-		return e.queueLength(s, c.req.Key) == before-1
-	})
+	e.eventually("the cancelled waiter stops counting", func() bool { return e.allCount(c.req.Key, before-1) })
+}
+
+// allCount tells whether so many wait for the key as each gateway sees it. The one
+// at which a call ended may be the first to know.
+func (e *Env) allCount(key contract.Key, n int) bool {
+	e.Helper()
+	e.mu.Lock()
+	handles := slices.Clone(e.handles)
+	e.mu.Unlock()
+	return !slices.ContainsFunc(handles, func(s contract.Store) bool { return e.queueLength(s, key) != n })
 }
 
 // handOver releases the lease and returns when the answer came: by then the

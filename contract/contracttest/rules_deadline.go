@@ -165,9 +165,9 @@ func (e *Env) inTime(what string, c *call, wait time.Duration) {
 
 // nobodyWaits wants those whose wait has ended to stop counting. Their answers are
 // promised by a time; a store that is slower than that may still be about it.
-func (e *Env) nobodyWaits(s contract.Store, key contract.Key) {
+func (e *Env) nobodyWaits(key contract.Key) {
 	e.Helper()
-	e.eventually("those whose wait has ended stop counting", func() bool { return e.queueLength(s, key) == 0 })
+	e.eventually("those whose wait has ended stop counting", func() bool { return e.allCount(key, 0) })
 }
 
 func waitEndsWithConflict(e *Env) {
@@ -180,7 +180,7 @@ func waitEndsWithConflict(e *Env) {
 		res := e.refusedAtEnd(c)
 		e.sameLease("the holder in the conflict", *res.Lease, held)
 		e.inTime("a waiting acquire", c, wait)
-		e.nobodyWaits(a, held.Key)
+		e.nobodyWaits(held.Key)
 	}
 	e.shows(b, held)
 }
@@ -192,7 +192,7 @@ func waitEndsWithDeadline(e *Env) {
 		c := e.start(pick(i, a, b), e.newWaiter(held.Key, bob), limit)
 		e.sameLease("the holder in the conflict", *e.refusedAtEnd(c).Lease, held)
 		e.inTime("an acquire with a deadline", c, limit)
-		e.nobodyWaits(a, held.Key)
+		e.nobodyWaits(held.Key)
 	}
 }
 
@@ -211,6 +211,6 @@ func waitEndsBoundedForMany(e *Env) {
 		e.refusedAtEnd(c)
 		e.inTime("one of many waiters", c, wait)
 	}
-	e.nobodyWaits(a, held.Key)
+	e.nobodyWaits(held.Key)
 	e.shows(b, held)
 }

@@ -128,6 +128,7 @@ func waitPlaceKept(e *Env) {
 	if q := e.cut(a, &brief, watchdog).Queue; q != (contract.Queue{Position: 1}) {
 		e.Errorf("a waiter whose wait ended: got %+v, want none waiting and a place at the head", q)
 	}
+	e.nobodyWaits(held.Key)
 	second, third := e.park(a, e.newWaiter(held.Key, carol)), e.park(b, e.newWaiter(held.Key, alice))
 	back := e.park(b, first) // through the other gateway
 	e.gone(a, second)

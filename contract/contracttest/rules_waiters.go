@@ -63,6 +63,7 @@ func waitPlaceOutlivesGateway(e *Env) {
 	if q := e.cut(late, third, 300*time.Millisecond).Queue; q != (contract.Queue{Position: 1}) {
 		e.Errorf("a waiter whose deadline passed, behind two that are away: got %+v, want none waiting and a place at the head", q)
 	}
+	e.nobodyWaits(held.Key)
 
 	// Who comes later is behind all places that are kept; the kept ones come back
 	// in another order than they left.
