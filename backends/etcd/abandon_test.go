@@ -153,3 +153,101 @@ func TestStore_claim_undone(t *testing.T) {
 		t.Errorf("claim: got %v, error %v, want it undone", ok, err)
 	}
 }
+
+// TestTurn_replay_otherGuess claims a grant that another copy has claimed since it was
+// seen, with a key that was read for another attempt's turn.
+func TestTurn_replay_otherGuess(t *testing.T) {
+	s, a := openInside(t), waitingAttempt(t)
+	committed(t, s, a)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	st, err := s.load(ctx, a.ref, a.want())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := *st.answer
+	if _, ok, err := s.claim(ctx, st, newAttempt(&a.req), contract.Result{}); !ok || err != nil {
+		t.Fatalf("claim: got %v, error %v", ok, err)
+	}
+	other := a.req
+	other.RequestID = "other"
+	if st, err = s.load(ctx, a.ref, newAttempt(&other).want()); err != nil {
+		t.Fatal(err)
+	}
+	copied := newAttempt(&a.req)
+	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
+	sp := &spot{a: copied}
+	l.mu.Lock()
+	l.join1(sp)
+	l.mu.Unlock()
+	turn := &turn{l: l, st: st, q: st.queue}
+	if err := turn.replay(ctx, l.snapshot()[0], &seen); err != nil {
+		t.Fatal(err)
+	}
+	if len(turn.answers) != 1 || turn.answers[0].msg.res.Outcome != contract.OutcomeAcquired || !turn.answers[0].msg.res.Replayed {
+		t.Errorf("got %+v, want the grant replayed", turn.answers)
+	}
+}
+
+// TestTurn_serve_pending wants a grant to be on its way until the calls are told of
+// it: one whose wait ends in between must not be told that it has none.
+func TestTurn_serve_pending(t *testing.T) {
+	s, a := openInside(t), waitingAttempt(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	st, err := s.load(ctx, a.ref, a.want())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
+	sp := &spot{a: a}
+	l.mu.Lock()
+	answer := l.join1(sp)
+	l.mu.Unlock()
+	turn := &turn{l: l, st: st, q: st.queue.clone(), locals: l.snapshot()}
+	turn.late = turn.locals[0]
+
+	lane := s.pool.commits
+	lane.mu.Lock()
+	lane.flying++
+	lane.mu.Unlock()
+	served := make(chan error, 1)
+	go func() {
+		_, err := turn.serve(ctx, turn.late)
+		served <- err
+	}()
+	proc.Until(t, "the grant waits for its turn", 10*time.Second, func() bool {
+		lane.mu.Lock()
+		defer lane.mu.Unlock()
+		return len(lane.queue) == 1
+	})
+	// What is done next to the line waits for the test, and the look at what it has
+	// done waits behind it: a mutex that was waited for in vain is handed on in that
+	// order. The pauses make the test stricter, no more.
+	l.mu.Lock()
+	lane.land()
+	proc.Until(t, "the grant is stored", 10*time.Second, func() bool { return active(t, l) })
+	<-time.After(20 * time.Millisecond)
+	looked := make(chan bool, 1)
+	go func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		looked <- l.waiting[a.scope] != sp || sp.pending
+	}()
+	for range 3 {
+		<-time.After(20 * time.Millisecond)
+		l.mu.Unlock()
+		l.mu.Lock()
+	}
+	<-time.After(20 * time.Millisecond)
+	l.mu.Unlock()
+	if !<-looked {
+		t.Error("a grant that nobody was told of is not on its way")
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answer; got.res.Outcome != contract.OutcomeAcquired {
+		t.Errorf("got %v, error %v", got.res.Outcome, got.err)
+	}
+}

@@ -103,13 +103,13 @@ func (n *next) over(rev int64, done, unknown bool) {
 		}
 		leaving = leaving || len(sp.calls) == 0 || slices.ContainsFunc(sp.calls, func(w *waiter) bool { return w.leaving })
 	}
-	if !unknown {
-		n.sp.pending = false
-	}
-	if done {
+	switch {
+	case done:
 		n.l.passed = time.Now()
-	} else {
+	case unknown:
 		n.l.known.st = nil
+	default:
+		n.l.known.st, n.sp.pending = nil, false
 	}
 	if !done || leaving {
 		n.l.poke()

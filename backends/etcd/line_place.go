@@ -185,7 +185,7 @@ func (t *turn) told(lo *local) bool {
 // be told that it has none.
 func (t *turn) replay(ctx context.Context, lo *local, a *answer) error {
 	st := *t.st
-	st.answer = a
+	st.answer, st.want = a, lo.a.want() // the state was read for another attempt
 	claims := a.Unseen && !bytes.Equal(a.Attempt, lo.a.mark)
 	if claims && !t.l.setPending(lo.sp, true) {
 		lo.out = true // nobody is there to claim it for

@@ -206,10 +206,10 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		return true, nil
 	}
 	done, err := s.commit(ctx, t.st, g)
-	if err == nil || !mayBeApplied(err) {
-		t.l.setPending(lo.sp, false)
-	}
 	if err != nil || !done {
+		if !mayBeApplied(err) {
+			t.l.setPending(lo.sp, false) // else it stays so until the calls are told
+		}
 		if mayBeApplied(err) {
 			t.doubt()
 		}
