@@ -26,7 +26,7 @@ build: ## Build a static ./bin/leased.
 # them may run at once. Every other package runs alone, one that is new too: two
 # suites on two cores would measure each other.
 TOGETHER := ./client/guard ./cluster/clustertest ./cmd/... ./contract/... ./gateway/api \
-	./test/arch ./test/deploy ./test/docs ./test/proc
+	./test/arch ./test/deploy ./test/docs ./test/fleet ./test/proc
 # -count=1: the end-to-end tests build the program, which the cache cannot see.
 # -vet=off: go vet has seen everything, and more.
 GO_TEST := go test -race -count=1 -vet=off -timeout $(TEST_TIMEOUT)
@@ -68,7 +68,7 @@ bench: ## Measure speed and memory, and print the ratios that must hold.
 
 .PHONY: chaos
 chaos: ## Kill, pause and cut off servers and holders for longer than make test does.
-	LEASED_CHAOS=1 go test -count=1 -v -timeout 60m ./test/cluster ./test/holding
+	LEASED_CHAOS=1 go test -count=1 -v -timeout 60m ./test/cluster ./test/fleet ./test/holding
 	# The contract suite through the nodes of a cluster in one process. Behind a tag:
 	# three minutes, and under the race detector two cores are too slow for raft.
 	go test -tags chaos -count=1 -timeout 30m -run TestContract_cluster ./backends/raftkv

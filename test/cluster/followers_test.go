@@ -3,11 +3,8 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -112,27 +109,9 @@ func acquireOver(ctx context.Context, n *proc.Node, name string, timeout time.Du
 // goroutines returns how many the process has.
 func goroutines(t *testing.T, n *proc.Node) int {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+n.Addr+"/metrics", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
+	count := int(proc.Metric(t, "http://"+n.Addr, "go_goroutines"))
+	if count == 0 {
+		t.Fatal("there is no go_goroutines in /metrics")
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(res.Body)
-	if err = errors.Join(err, res.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if number, ok := strings.CutPrefix(line, "go_goroutines "); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(number))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	t.Fatal("there is no go_goroutines in /metrics")
-	return 0
+	return count
 }
