@@ -90,6 +90,34 @@ func checkMediaType(h http.Header) error {
 	return nil
 }
 
+// limitBody bounds the time that the body may take, on every route: of what a route
+// does not read, net/http reads the rest before it replies. It is a deadline on the
+// connection, rather than http.Server.ReadTimeout, which would run on after the body
+// and end a waiting request.
+func (x *exchange) limitBody() {
+	if x.r.Body != http.NoBody {
+		x.setBodyLimit(time.Now().Add(x.h.service.bodyTimeout))
+	}
+}
+
+// limitRest bounds what net/http reads of the body before it sends a reply, to less
+// than the reply may take.
+func (x *exchange) limitRest() {
+	if x.bodyLimit.IsZero() {
+		return
+	}
+	if rest := time.Now().Add(x.h.service.bodyTimeout / 4); rest.Before(x.bodyLimit) {
+		x.setBodyLimit(rest)
+	}
+}
+
+// setBodyLimit sets when the body must have come, zero when nothing of it is left.
+func (x *exchange) setBodyLimit(at time.Time) {
+	x.bodyLimit = at
+	// An error says that the writer, as a test's, has no connection below it.
+	_ = http.NewResponseController(x.c.Writer).SetReadDeadline(at)
+}
+
 // readBody appends the body to b. It reads to the very end: net/http notices
 // that a client went away only when nothing of the body is left to be read.
 func (x *exchange) readBody(b []byte, limit int) ([]byte, error) {
@@ -97,19 +125,12 @@ func (x *exchange) readBody(b []byte, limit int) ([]byte, error) {
 	if x.r.ContentLength > int64(limit) {
 		return b, tooLarge
 	}
-	// A deadline on the connection, rather than http.Server.ReadTimeout: that one
-	// would run on after the body and end a waiting request.
-	control := http.NewResponseController(x.c.Writer)
-	deadline := time.Now().Add(bodyTimeout)
-	// An error says that the writer, as a test's, has no connection below it.
-	_ = control.SetReadDeadline(deadline)
 	if x.r.Header.Get("Expect") != "" {
 		// Reading makes net/http write "100 Continue", for which the deadline of
 		// the connection's last reply may be over.
-		_ = control.SetWriteDeadline(deadline)
+		_ = http.NewResponseController(x.c.Writer).SetWriteDeadline(time.Now().Add(x.h.service.bodyTimeout))
 		x.connection().limited = time.Time{} // that one is not for the reply
 	}
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	for {
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
@@ -120,6 +141,7 @@ func (x *exchange) readBody(b []byte, limit int) ([]byte, error) {
 		case len(b) > limit:
 			return b, tooLarge
 		case err == io.EOF:
+			x.setBodyLimit(time.Time{})
 			return b, nil
 		case err != nil:
 			return b, &refusal{code: api.CodeInvalid, field: fieldBody, detail: "the body could not be read to its end", cause: err}

@@ -29,6 +29,8 @@ type exchange struct {
 	start time.Time
 	call  Call
 	query url.Values
+	// bodyLimit is when the body must have come; zero when nothing of it is left.
+	bodyLimit time.Time
 	// outcome is what the log calls the answer: the outcome, or the code.
 	outcome string
 }
@@ -38,6 +40,7 @@ type exchange struct {
 func (h *handler) serve(c *gin.Context, r *route) {
 	x := &exchange{h: h, c: c, r: c.Request, route: r, start: time.Now()}
 	defer x.end()
+	x.limitBody()
 	if err := x.run(); err != nil {
 		x.fail(err)
 	}

@@ -77,6 +77,7 @@ func (x *exchange) send(status int, contentType []string, body []byte) {
 }
 
 func (x *exchange) limitWrite() {
+	x.limitRest()
 	now := time.Now()
 	if !x.connection().limitDue(now) {
 		return

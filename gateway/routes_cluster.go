@@ -97,6 +97,7 @@ func (h *handler) backup(x *exchange) error {
 		header.Set("Cache-Control", "no-store")
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="leased-%s-%d.backup"`, b.Time.UTC().Format("20060102T150405Z"), b.Index))
+		x.limitRest()
 		x.c.Writer.WriteHeader(http.StatusOK)
 		failed = b.Write(&paced{w: x.c.Writer, control: http.NewResponseController(x.c.Writer)})
 		return failed
@@ -114,6 +115,8 @@ type paced struct {
 	w       io.Writer
 	r       io.Reader
 	control *http.ResponseController
+	// patience is how long one read may take.
+	patience time.Duration
 }
 
 // Write implements io.Writer.
@@ -125,7 +128,7 @@ func (p *paced) Write(b []byte) (int, error) {
 
 // Read implements io.Reader.
 func (p *paced) Read(b []byte) (int, error) {
-	_ = p.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // as above
+	_ = p.control.SetReadDeadline(time.Now().Add(p.patience)) // as above
 	return p.r.Read(b)
 }
 
@@ -152,18 +155,18 @@ func (h *handler) restore(x *exchange) error {
 	ctx, cancel := h.service.bound(x.r.Context(), &x.call, h.service.maxTimeout)
 	defer cancel()
 	control := http.NewResponseController(x.c.Writer)
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }() // as in paced
 	var reply *api.RestoreReply
 	err := h.service.administer(&x.call, auditRestore, "", func(c Cluster) error {
 		var err error
 		body := &limited{from: http.MaxBytesReader(x.c.Writer, x.r.Body, h.service.maxRestore)}
-		reply, err = c.Restore(ctx, &paced{r: body, control: control})
+		reply, err = c.Restore(ctx, &paced{r: body, control: control, patience: h.service.bodyTimeout})
 		if err != nil && body.exceeded {
 			// What is read is restored once it is whole, so nothing was.
 			return refuse(api.CodeTooLarge, fmt.Sprintf("the backup is larger than %d bytes", h.service.maxRestore))
 		}
 		return err
 	})
+	x.bodyLimit = time.Now().Add(h.service.bodyTimeout) // at most, since the last read of paced
 	if err != nil {
 		return err
 	}

@@ -190,6 +190,23 @@ func TestServer_deadlines(t *testing.T) {
 	}
 }
 
+// TestServer_deadlineOfUnread: the rest of a body that a route does not read has less
+// time than the reply, which comes after it.
+func TestServer_deadlineOfUnread(t *testing.T) {
+	r := newRig(t)
+	w := &deadlineWriter{header: http.Header{}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	r.Handler().ServeHTTP(w, request)
+	if len(w.reads) != 2 || len(w.writes) != 1 || w.reads[1].Before(before.Add(bodyTimeout/4)) || w.reads[1].After(w.writes[0].Add(-writeTimeout/2)) {
+		t.Errorf("got read deadlines %v, write deadlines %v; want the last one for the body at least %v before that for the reply",
+			w.reads, w.writes, writeTimeout/2)
+	}
+}
+
 // deadlineWriter is a ResponseWriter that notes its deadlines.
 type deadlineWriter struct {
 	header        http.Header

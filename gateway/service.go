@@ -23,7 +23,9 @@ type Service struct {
 	maxTimeout time.Duration
 	streams    streamTimes
 	maxRestore int64
-	now        func() time.Time
+	// bodyTimeout bounds the reading of a body, whatever the call's own deadline.
+	bodyTimeout time.Duration
+	now         func() time.Time
 }
 
 // Call is one operation on one namespace, on behalf of one principal.
