@@ -108,7 +108,11 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		switch {
 		case err == nil && done:
 			res, err := s.granted(ctx, st, g)
-			if errors.Is(err, undoneError{}) {
+			switch {
+			case errors.Is(err, undoneError{}):
+				continue
+			case errors.Is(err, lateError{}):
+				maybe = true
 				continue
 			}
 			return res, nil, err
@@ -238,8 +242,16 @@ func (s *Store) replayAcquire(ctx context.Context, st *state, a *attempt, t int6
 		}
 		return res, ok, err
 	}
-	if res.Replayed && !r.State.Terminal() {
+	switch {
+	case r.State.Terminal():
+	case res.Replayed || r.Renewals > 0:
 		res.Lease.ExpiresIn = s.leftOf(ctx, r, res.Lease.ExpiresIn)
+	default: // nobody has been told yet, and how long it took is not known
+		left, err := s.restart(ctx, r)
+		if err != nil {
+			return contract.Result{}, false, err
+		}
+		res.Lease.ExpiresIn = left
 	}
 	return res, true, nil
 }

@@ -196,7 +196,7 @@ func (s *Store) discard(g *grantPlan) {
 	s.spares.put(g.record.LeaseTTL, g.record.Lease, g.record.fresh)
 }
 
-// granted answers a grant that was committed.
+// granted answers a grant that was committed, in time for its TTL.
 func (s *Store) granted(ctx context.Context, st *state, g *grantPlan) (contract.Result, error) {
 	if g.record.token() > contract.MaxToken {
 		// Other writes came between: the last tokens were used up meanwhile.
@@ -214,6 +214,9 @@ func (s *Store) granted(ctx context.Context, st *state, g *grantPlan) (contract.
 	}
 	s.tokens.see(g.record.token())
 	s.trimLater(st.ref, g.record)
+	if late(g.record.fresh) {
+		return contract.Result{}, lateError{}
+	}
 	return contract.Result{Outcome: contract.OutcomeAcquired, Lease: g.record.lease(st.ref.ns, now())}, nil
 }
 

@@ -169,9 +169,14 @@ func (s *Store) prepareNext(ctx context.Context, after *state, n *next, rest *qu
 	return g, nil
 }
 
-// granted tells the calls at the spot.
+// granted tells the calls at the spot, or lets their line find the grant.
 func (n *next) granted(ctx context.Context, s *Store, st *state, g *grantPlan) {
 	res, err := s.granted(ctx, st, g)
+	if errors.Is(err, lateError{}) {
+		n.l.forget()
+		n.l.poke()
+		return
+	}
 	msg := told{res: res, err: toWaiter(err)}
 	if err == nil {
 		msg.share = &share{id: g.record.id, rev: g.record.rev}

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -222,6 +223,10 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 		k.queued(g.changes, g.record.rev)
 	})
 	res, err := s.granted(ctx, t.st, g)
+	if errors.Is(err, lateError{}) {
+		t.l.forget() // the next look finds it
+		return true, nil
+	}
 	msg := told{res: res, err: toWaiter(err)}
 	if err == nil {
 		msg.share = &share{id: g.record.id, rev: g.record.rev}

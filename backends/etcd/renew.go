@@ -3,6 +3,7 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -121,15 +122,18 @@ func (s *Store) renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 			continue
 		}
 		if res, ok := renewRefused(st, r, fingerprint, mark); ok {
-			if res.Outcome == contract.OutcomeRenewed {
-				res.Lease.ExpiresIn = min(res.Lease.ExpiresIn, s.leftOf(ctx, st.head, res.Lease.ExpiresIn))
+			err := s.renewedLeft(ctx, st, &res)
+			if errors.Is(err, undoneError{}) {
+				continue
 			}
-			return res, nil
+			return res, err
 		}
 		rec, fail := s.extend(ctx, st, r, &answer{
 			Version: recordVersion, Verb: contract.VerbRenew, Fingerprint: fingerprint[:], Ordinal: st.head.Ordinal, Attempt: mark,
 		})
 		switch {
+		case fail == nil && rec != nil && rec.fresh != st.head.fresh && late(rec.fresh):
+			maybe = true
 		case fail == nil && rec != nil:
 			return contract.Result{Outcome: contract.OutcomeRenewed, Lease: rec.lease(ref.ns, now())}, nil
 		case fail == nil: // something changed meanwhile
@@ -142,6 +146,25 @@ func (s *Store) renew(ctx context.Context, r *contract.RenewRequest) (contract.R
 			return contract.Result{}, writeError(ctx, fail, maybe)
 		}
 	}
+}
+
+// renewedLeft completes the answer to a renewal that was found stored with what is
+// left of it.
+func (s *Store) renewedLeft(ctx context.Context, st *state, res *contract.Result) error {
+	if res.Outcome != contract.OutcomeRenewed {
+		return nil
+	}
+	if res.Replayed || st.head.Renewals != st.answer.Renewals {
+		res.Lease.ExpiresIn = min(res.Lease.ExpiresIn, s.leftOf(ctx, st.head, res.Lease.ExpiresIn))
+		return nil
+	}
+	left, err := s.restart(ctx, st.head)
+	if err != nil {
+		*res = contract.Result{}
+		return err
+	}
+	res.Lease.ExpiresIn = s.leftOf(ctx, st.head, left) // the maximum lifetime may leave less
+	return nil
 }
 
 // renewRefused answers the call if there is nothing to renew.

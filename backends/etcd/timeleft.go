@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"leased/contract"
@@ -26,6 +27,32 @@ func (s *Store) timed(ctx context.Context, st *state, rec *record, t int64) *con
 		l.ExpiresIn = min(max(l.ExpiresIn, time.Duration(seconds-spareTTL)*time.Second), rec.TTL)
 	}
 	return l
+}
+
+// lateError tells of a grant, or a renewal, that is stored, but of which etcd began
+// to count the TTL so long before that it may end early. Who meets it reads what
+// became of it, as one whose outcome is not known, and starts the TTL again.
+type lateError struct{}
+
+func (lateError) Error() string { return "the TTL was started too long before it was granted" }
+
+// late tells that etcd began to count the TTL of what is stored now longer ago than
+// the etcd lease has more than it.
+func late(fresh time.Time) bool { return time.Since(fresh) > spareTTL*time.Second }
+
+// restart starts the TTL of an active lease again for the call that was granted it,
+// or renewed it, and did not hear of it in time: it counts from the grant on, which
+// was later than etcd began to count. It returns what is left of it.
+func (s *Store) restart(ctx context.Context, r *record) (time.Duration, error) {
+	began := time.Now()
+	fail := s.pool.keepAlive(ctx, clientv3.LeaseID(r.Lease))
+	switch {
+	case fail == nil:
+		return clamp(r.TTL-time.Since(began), time.Millisecond, r.TTL), nil
+	case isErr(fail.err, rpctypes.ErrLeaseNotFound):
+		return 0, undoneError{} // it is over
+	}
+	return 0, writeError(ctx, fail, true)
 }
 
 // leftOf returns what is left of an active lease, of which the wall clock says so
