@@ -51,12 +51,11 @@ type wait struct {
 // dead; and whatever ends the wait, the call sees its last try to the end, so
 // that no grant comes after an answer that said no.
 func (s *Store) acquireWaiting(ctx context.Context, a *attempt, patience time.Duration) (contract.Result, error) {
-	over := time.NewTimer(patience)
-	defer over.Stop()
-	if err := s.connected(ctx, patience); err != nil {
-		return contract.Result{}, err
+	if _, err := s.link.get(ctx); err != nil {
+		return contract.Result{}, err // nothing was sent, which tries of its own could not tell
 	}
-	w := &wait{s: s, a: a, w: a.room.join(a.scope), over: over}
+	w := &wait{s: s, a: a, w: a.room.join(a.scope), over: time.NewTimer(patience)}
+	defer w.over.Stop()
 	again := time.NewTimer(lookAgain)
 	defer again.Stop()
 	w.start()
@@ -92,15 +91,6 @@ func (s *Store) acquireWaiting(ctx context.Context, a *attempt, patience time.Du
 			return contract.Result{}, contract.Errorf(contract.CodeOutcomeUnknown, nil, "the store died during the call")
 		}
 	}
-}
-
-// connected returns an error when nothing can be sent, as tries of their own could
-// not tell. The first attempt to connect may take longer than the wait.
-func (s *Store) connected(ctx context.Context, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	_, err := s.link.get(ctx)
-	return err
 }
 
 // wake is not listened to while a try runs: it would say nothing that the try
