@@ -12,23 +12,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"leased/client"
+	"leased/test/proc"
 )
-
-// aheadOnTheWall returns t with its wall clock, and not the monotonic one, ahead
-// by whole seconds: as time.Now is after a machine was suspended. No exported
-// function makes such a time.
-func aheadOnTheWall(t time.Time, seconds int) time.Time {
-	type layout struct {
-		wall uint64 // 1 bit monotonic, 33 bits seconds, 30 bits nanoseconds
-		ext  int64
-		loc  *time.Location
-	}
-	(*layout)(unsafe.Pointer(&t)).wall += uint64(seconds) << 30
-	return t
-}
 
 // TestElapsed: suspended time counts, and a wall clock that is set back does not
 // make time pass slower.
@@ -40,8 +27,8 @@ func TestElapsed(t *testing.T) {
 		want time.Duration
 	}{
 		{"both clocks", from.Add(5 * time.Second), 5 * time.Second},
-		{"suspended for a minute", aheadOnTheWall(from.Add(5*time.Second), 60), 65 * time.Second},
-		{"wall clock set back", aheadOnTheWall(from.Add(5*time.Second), -60), 5 * time.Second},
+		{"suspended for a minute", proc.AheadOnTheWall(from.Add(5*time.Second), 60), 65 * time.Second},
+		{"wall clock set back", proc.AheadOnTheWall(from.Add(5*time.Second), -60), 5 * time.Second},
 	}
 	for _, tt := range tests {
 		if got := client.Elapsed(from, tt.to); got != tt.want {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -44,7 +45,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 //
 //	400 invalid      when one is missing, there twice, malformed, or of another key
 //	409 stale_token  when a higher token was seen
-//	503 unavailable  when older work has not ended in time, or the register failed
+//	503 unavailable  when older work has not ended within 10 seconds, or the register failed
 //
 // Otherwise next runs, and no other token of the key until it returns. It finds
 // the fence with FromContext, and its context ends when a higher token arrives.
@@ -58,7 +59,7 @@ func (h *HTTP) Wrap(next http.Handler) http.Handler {
 			refuseHTTP(w, api.CodeInvalid, field, err.Error())
 			return
 		}
-		ctx, leave, err := h.register.Enter(r.Context(), f)
+		ctx, leave, err := h.enter(r.Context(), f)
 		switch {
 		case errors.Is(err, ErrStale):
 			refuseHTTP(w, api.CodeStaleToken, "", "a higher token was seen for this key: the lease has ended, stop its work")
@@ -73,6 +74,27 @@ func (h *HTTP) Wrap(next http.Handler) http.Handler {
 		defer leave()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, contextKey{}, f)))
 	})
+}
+
+// enterWithin is how long a request waits for older work to end. net/http gives it no
+// deadline, and old work that ignores its context would gather waiting requests.
+const enterWithin = 10 * time.Second
+
+// enter is Register.Enter within that time. What it returns is not bounded by it.
+func (h *HTTP) enter(ctx context.Context, f Fence) (context.Context, func(), error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(enterWithin, func() { cancel(context.DeadlineExceeded) })
+	work, leave, err := h.register.Enter(ctx, f)
+	if err == nil && !late.Stop() {
+		leave()
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		late.Stop()
+		cancel(nil)
+		return nil, nil, err
+	}
+	return work, func() { leave(); cancel(nil) }, nil
 }
 
 type contextKey struct{}

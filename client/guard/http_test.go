@@ -8,7 +8,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -149,6 +152,48 @@ func TestHTTP_handover(t *testing.T) {
 	if err := <-ended; !errors.Is(err, guard.ErrStale) {
 		t.Errorf("the old holder's context ends with %v, want ErrStale", err)
 	}
+}
+
+// TestHTTP_oldWorkHangs: a request is told in time that older work does not end, and
+// its own work has all the time that it needs.
+func TestHTTP_oldWorkHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		register, hang := guard.NewMemory(nil), make(chan struct{})
+		fence, err := guard.NewHTTP(guard.HTTPOptions{Register: register, Key: guard.KeyOfHeader})
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := fence.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if f, _ := guard.FromContext(r.Context()); f.Token == 7 {
+				<-hang // whatever its context says
+				return
+			}
+			time.Sleep(time.Hour)
+			if err := r.Context().Err(); err != nil {
+				t.Errorf("work that was let through has ended: %v", err)
+			}
+			w.WriteHeader(http.StatusNoContent)
+		}))
+		serve := func(token uint64) (int, time.Duration) {
+			req, began := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/x", http.NoBody), time.Now()
+			guard.Fence{Key: "jobs/x", Token: token}.SetHeader(req.Header)
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, req)
+			return w.Code, time.Since(began)
+		}
+		var old sync.WaitGroup
+		old.Go(func() { serve(7) })
+		synctest.Wait()
+		if status, took := serve(8); status != http.StatusServiceUnavailable || took != 10*time.Second {
+			t.Errorf("behind work that hangs: %d after %v, want 503 after 10s", status, took)
+		}
+		close(hang)
+		old.Wait()
+		if status, took := serve(8); status != http.StatusNoContent || took != time.Hour {
+			t.Errorf("after it has ended: %d after %v, want 204", status, took)
+		}
+	})
 }
 
 // broken is a register that cannot be asked.

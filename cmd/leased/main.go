@@ -55,6 +55,9 @@ func untilSignal() (ctx context.Context, take func([]os.Signal) (<-chan os.Signa
 		// although the signal was taken, and not the reverse.
 		to := make(chan os.Signal, 16)
 		notify(to, list)
+		// A reader of its output that is gone is no reason for a holder to die. It is
+		// not ignored, which its command would inherit; nobody reads that channel.
+		notify(make(chan os.Signal, 1), []os.Signal{syscall.SIGPIPE})
 		signal.Stop(signals)
 		close(taken)
 		<-ended

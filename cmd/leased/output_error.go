@@ -20,10 +20,15 @@ func printError(e *env, cmd *cobra.Command, err error) {
 	if _, ok := errors.AsType[*commandError](err); ok {
 		return
 	}
+	asJSON, flagErr := cmd.Flags().GetBool("json")
+	asJSON = asJSON && flagErr == nil
 	if _, ok := errors.AsType[*lostRunError](err); ok {
-		if asJSON, err := cmd.Flags().GetBool("json"); err != nil || !asJSON {
+		if !asJSON {
 			e.complain("error: the lease was lost; what the command did last may have been refused\n")
 		}
+		return
+	}
+	if _, ok := errors.AsType[*toldError](err); ok && asJSON {
 		return
 	}
 	if refused, ok := errors.AsType[*client.Error](err); ok {

@@ -19,6 +19,8 @@ type env struct {
 	hostname       string
 	now            func() time.Time
 	version        string
+	// atEnd, if a command has set it, is called when everything was said.
+	atEnd func()
 	// takeSignals makes signals the command's, which end its context otherwise; a
 	// signal that is ignored stays so. give stops that.
 	takeSignals func(signals []os.Signal) (taken <-chan os.Signal, give func())
@@ -42,6 +44,11 @@ func run(ctx context.Context, e *env) int {
 	root := newRoot(e)
 	root.SetArgs(e.args)
 	cmd, err := root.ExecuteContextC(ctx)
+	defer func() {
+		if e.atEnd != nil {
+			e.atEnd()
+		}
+	}()
 	if err == nil {
 		return exitDone
 	}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"os/exec"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,7 +109,34 @@ func hold(cmd *cobra.Command, e *env, r *runFlags, c *client.Client) error {
 	say.acquired(s)
 	j := &job{env: e, flags: r, session: s, say: say, signals: signals}
 	ran := j.run(cmd.Context())
-	return say.released(s, s.Release(), ran)
+	return say.released(s, release(s, signals), ran)
+}
+
+// patienceAtEnd is how long a release may still take when a signal says that nobody
+// wants to wait for it.
+const patienceAtEnd = time.Second
+
+// release releases the lease, or gives that up soon after a signal that ends others.
+func release(s *client.Session, signals <-chan os.Signal) error {
+	released := make(chan error, 1)
+	go func() { released <- s.Release() }() // bounded by the client's timeout, and by the process's end
+	var over <-chan time.Time
+	for {
+		select {
+		case err := <-released:
+			return err
+		case <-over:
+			return errors.New("interrupted")
+		case sig := <-signals:
+			switch sig {
+			case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM:
+				if over == nil {
+					over = time.After(patienceAtEnd)
+				}
+			default: // they were for the command
+			}
+		}
+	}
 }
 
 // commandError is how the command ended, as an error that has an exit code and
@@ -114,3 +144,9 @@ func hold(cmd *cobra.Command, e *env, r *runFlags, c *client.Client) error {
 type commandError struct{ code int }
 
 func (*commandError) Error() string { return "the command failed" }
+
+// toldError is an error of which JSON had an event.
+type toldError struct{ err error }
+
+func (e *toldError) Error() string { return e.err.Error() }
+func (e *toldError) Unwrap() error { return e.err }

@@ -82,8 +82,15 @@ func (j *job) margin() time.Duration { return j.session.Margin() }
 // deadline returns when the command has to have ended, by what is known of the
 // lease.
 func deadline(s *client.Status, margin time.Duration) supervise.Deadline {
-	left := time.Until(s.TrustedUntil)
+	left := leftOf(s.TrustedUntil, time.Now())
 	return supervise.Deadline{Term: supervise.In(left), Kill: supervise.In(left + margin/2)}
+}
+
+// leftOf returns the time until the trust ends by the clock on which more has
+// passed, as the session does: the monotonic one stands still while the machine is
+// suspended, also between a renewal and its answer.
+func leftOf(until, now time.Time) time.Duration {
+	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
 }
 
 // environ returns the command's variables. Those of another lease, under which this
@@ -202,9 +209,9 @@ func (j *job) resume() {
 func (j *job) result() error {
 	switch {
 	case j.exit.Kind == supervise.Refused:
-		return usagef("the command cannot be run: %s", j.exit.Error)
+		return &toldError{usagef("the command cannot be run: %s", j.exit.Error)}
 	case j.exit.Kind == supervise.Broken:
-		return fmt.Errorf("%w (%s)", errSupervisor, j.exit.Error)
+		return &toldError{fmt.Errorf("%w (%s)", errSupervisor, j.exit.Error)}
 	case j.exit.Signal != 0:
 		return &commandError{128 + int(j.exit.Signal)}
 	case j.exit.Code != 0:

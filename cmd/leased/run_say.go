@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"sync"
 	"syscall"
 	"time"
 
@@ -24,12 +22,21 @@ const waitingAfter = 500 * time.Millisecond
 type narrator struct {
 	env   *env
 	flags *runFlags
-	mu    sync.Mutex // a timer tells of the wait
+	out   *outlet
 	// saidLost is the run's own goroutine's.
 	saidLost bool
 }
 
-func newNarrator(e *env, r *runFlags) *narrator { return &narrator{env: e, flags: r} }
+// newNarrator returns one through which everything goes to standard error from now
+// on, until the command has ended.
+func newNarrator(e *env, r *runFlags) *narrator {
+	n := &narrator{env: e, flags: r}
+	n.out = newOutlet(e.stderr, func(dropped int) string {
+		return n.text(&runEvent{Event: "dropped", Count: dropped}, "nobody read, and %d lines were dropped here", dropped)
+	})
+	e.stderr, e.atEnd = n.out, n.out.close
+	return n
+}
 
 // runEvent is one line of JSON.
 type runEvent struct {
@@ -45,30 +52,39 @@ type runEvent struct {
 	// TrustedForMS accompanies acquired, renewed and in_doubt: the time until the
 	// command is told to end.
 	TrustedForMS int64 `json:"trusted_for_ms,omitzero"`
-	// Code and Detail accompany in_doubt, lost and release_failed. Code is the
-	// API's; "in_doubt" where there was no renewal in time.
+	// Count accompanies dropped.
+	Count int `json:"count,omitzero"`
+	// Code and Detail accompany in_doubt, lost and release_failed; Detail also refused
+	// and supervisor_killed. Code is the API's; "in_doubt" where there was no renewal
+	// in time.
 	Code   api.Code `json:"code,omitzero"`
 	Detail string   `json:"detail,omitzero"`
 }
 
 // tell writes one event. Routine is what a quiet run leaves out.
 func (n *narrator) tell(routine bool, e *runEvent, format string, args ...any) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	if routine && n.flags.quiet {
 		return
 	}
+	if text := n.text(e, format, args...); text != "" {
+		n.out.line(routine, text)
+	}
+}
+
+// text returns an event as it is told, "" if it is not.
+func (n *narrator) text(e *runEvent, format string, args ...any) string {
 	if !n.flags.json {
-		if format != "" {
-			n.env.complain("leased: "+format+"\n", args...)
+		if format == "" {
+			return ""
 		}
-		return
+		return fmt.Sprintf("leased: "+format+"\n", args...)
 	}
 	e.At = api.NewTime(n.env.now())
 	text, err := json.Marshal(e, json.Deterministic(true))
-	if err == nil {
-		_, _ = io.WriteString(n.env.stderr, string(text)+"\n") // as complain
+	if err != nil {
+		return ""
 	}
+	return string(text) + "\n"
 }
 
 func (n *narrator) waiting() {
@@ -139,6 +155,9 @@ func explain(err error) (api.Code, string) {
 }
 
 func why(e *runEvent) string {
+	if e.Code == "" {
+		return clean(e.Detail)
+	}
 	text := string(e.Code)
 	if e.Detail != "" {
 		text += ": " + clean(e.Detail)
@@ -164,7 +183,10 @@ func (n *narrator) passing(sig syscall.Signal) {
 
 func (n *narrator) ended(e *supervise.Event) {
 	switch {
-	case e.Kind != supervise.Exited:
+	case e.Kind == supervise.Refused:
+		n.tell(false, &runEvent{Event: "refused", Detail: e.Error}, "") // the last line says it in words
+	case e.Kind == supervise.Broken:
+		n.tell(false, &runEvent{Event: "supervisor_killed", Detail: e.Error}, "")
 	case e.Signal != 0:
 		n.tell(true, &runEvent{Event: "exited", Signal: signalName(e.Signal)}, "the command was ended by %s", signalName(e.Signal))
 	default:

@@ -27,6 +27,7 @@
 //
 //   - Signals that the parent's user ignores stay ignored in the command.
 //   - The supervisor writes nothing: its streams are the command's.
-//   - The group is signalled by its id only until the command is reaped: from then
-//     on another could have the id. Others are found anew each time.
+//   - Where descendants are adopted, the group is signalled by its id only until the
+//     command is reaped: from then on another could have the id. Others are found anew
+//     each time. Elsewhere the group is signalled, and waited for, until it is empty.
 package supervise

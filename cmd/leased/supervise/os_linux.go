@@ -20,10 +20,10 @@ func now() Instant {
 	return Instant(ts.Nano())
 }
 
-// becomeSubreaper makes processes whose parent ends children of this one.
-func becomeSubreaper() {
-	// Older than Linux 3.4: what leaves the group then escapes.
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+// becomeSubreaper makes processes whose parent ends children of this one, and reports
+// whether it could: older than Linux 3.4, what leaves the group escapes.
+func becomeSubreaper() bool {
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
 }
 
 func commandAttr() *syscall.SysProcAttr {

@@ -9,7 +9,7 @@ import (
 
 func now() Instant { return Instant(time.Now().UnixNano()) }
 
-func becomeSubreaper() {}
+func becomeSubreaper() bool { return false }
 
 func commandAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 

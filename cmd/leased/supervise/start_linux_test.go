@@ -7,8 +7,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // roleVariable makes this test binary one of the processes of a test.
@@ -21,10 +23,16 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "parent":
 		err = beParent()
-	case "supervisor":
+	case "parent without adoption":
+		err = beParentWithoutAdoption()
+	case "supervisor", "supervisor without adoption":
 		var fd int
 		if fd, err = strconv.Atoi(os.Args[len(os.Args)-1]); err == nil {
-			err = Main(uintptr(fd))
+			adopt := becomeSubreaper
+			if os.Getenv(roleVariable) == "supervisor without adoption" {
+				adopt = func() bool { return false }
+			}
+			err = supervise(uintptr(fd), adopt)
 		}
 	}
 	if err != nil {
@@ -100,5 +108,77 @@ func TestStart_groupIsSignalled(t *testing.T) {
 	}
 	if string(out) != want {
 		t.Errorf("the commands began with\n%s", out)
+	}
+}
+
+// leaves is a script that leaves a process behind which ignores SIGTERM.
+const leaves = `d=$(mktemp -d)
+sh -c 'trap "" TERM; echo $$; : > "$0/up"; while :; do sleep 0.05; done' "$d" &
+while ! test -e "$d/up"; do sleep 0.01; done
+rm -r "$d"; exit 3`
+
+// beParentWithoutAdoption runs a command that leaves a process in its group, as on
+// systems where nobody adopts it, and prints its id and the events.
+func beParentWithoutAdoption() error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv(roleVariable, "supervisor without adoption"); err != nil {
+		return err
+	}
+	never := Deadline{Term: In(1 << 50), Kill: In(1 << 50)}
+	c, err := Start(&Options{
+		Self: []string{exe}, Path: "/bin/sh",
+		Args:   []string{"sh", "-c", leaves},
+		Stdout: os.Stdout, Stderr: os.Stderr, Deadline: never, Grace: 300 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	var kinds []Kind
+	for e := range c.Events() {
+		kinds = append(kinds, e.Kind)
+		if e.Kind == Started {
+			go func() { // as the first process of those systems does
+				for {
+					_, err := syscall.Wait4(-e.PID, nil, 0, nil)
+					if err != nil && err != syscall.EINTR {
+						time.Sleep(time.Millisecond)
+					}
+				}
+			}()
+		}
+	}
+	fmt.Println(kinds)
+	return nil
+}
+
+// TestStart_groupWithoutAdoption: where what the command leaves behind becomes no
+// child of the supervisor, its group is ended all the same, before the end is told.
+func TestStart_groupWithoutAdoption(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.WaitDelay = time.Second // what is left behind has its output open
+	cmd.Env = append(os.Environ(), roleVariable+"=parent without adoption", "GORACE=atexit_sleep_ms=0")
+	out, err := cmd.Output()
+	if err != nil {
+		failed, _ := errors.AsType[*exec.ExitError](err)
+		t.Fatalf("%v: %s", err, failed.Stderr)
+	}
+	left, events, _ := strings.Cut(string(out), "\n")
+	if want := fmt.Sprintln([]Kind{Started, Exited, Terminating, Killing, Ended}); events != want {
+		t.Errorf("the events were %s, want %s", events, want)
+	}
+	pid, err := strconv.Atoi(left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		t.Errorf("the process that was left behind: %v, want that it has ended", err)
 	}
 }

@@ -25,15 +25,20 @@ type supervisor struct {
 	deadline Deadline
 	grace    time.Duration
 
+	adopts bool // what the command started and left becomes a child
+
 	pid         int // of the command, and of its group
 	exited      bool
-	empty       bool // there is no child
+	empty       bool // there is no child, nor a group where nothing is adopted
 	terminating bool
 	killing     bool
 }
 
 // Main is the supervisor's process; fd is its end of the socket.
-func Main(fd uintptr) error {
+func Main(fd uintptr) error { return supervise(fd, becomeSubreaper) }
+
+// supervise is Main with what makes the process adopt, and reports whether it could.
+func supervise(fd uintptr, adopt func() bool) error {
 	// The parent-death signal is about the thread that forked, so that it must be
 	// one which lives as long as the process.
 	runtime.LockOSThread()
@@ -49,7 +54,7 @@ func Main(fd uintptr) error {
 	signal.Notify(children, syscall.SIGCHLD)
 	shield()
 	unblock()
-	becomeSubreaper()
+	adopts := adopt()
 
 	orders := make(chan order)
 	go func() {
@@ -63,7 +68,7 @@ func Main(fd uintptr) error {
 			orders <- o
 		}
 	}()
-	s := &supervisor{out: gob.NewEncoder(conn)}
+	s := &supervisor{out: gob.NewEncoder(conn), adopts: adopts}
 	first, ok := <-orders
 	if !ok || first.Start == nil || !s.start(first.Start) {
 		return nil
@@ -121,7 +126,11 @@ func (s *supervisor) run(orders <-chan order, children <-chan os.Signal) {
 		if s.exited && !s.terminating {
 			s.end() // what the command left behind
 		}
-		timer.Reset(s.check())
+		next := s.check()
+		if s.exited && !s.adopts {
+			next = min(next, again) // nothing tells when the group has ended
+		}
+		timer.Reset(next)
 		select {
 		case o, ok := <-orders:
 			if !ok {
@@ -187,10 +196,13 @@ func (s *supervisor) check() time.Duration {
 
 // signalAll signals the group and every other process of the command's.
 func (s *supervisor) signalAll(sig syscall.Signal) {
-	// The group's id is not another's: the supervisor has reaped the command only
-	// if exited, and then it is the group of descendants or of nobody.
-	if !s.exited {
+	// Until the command is reaped the group's id is not another's, nor as long as the
+	// group has a process. Descendants are found anew each time, where they can be.
+	if !s.exited || !s.adopts && !s.empty {
 		_ = syscall.Kill(-s.pid, sig) // it may have just ended
+	}
+	if !s.adopts {
+		return
 	}
 	for _, p := range descendants(os.Getpid()) {
 		if s.exited || p.group != s.pid {
@@ -209,7 +221,7 @@ func (s *supervisor) reap() {
 		case err == syscall.EINTR:
 			continue
 		case err != nil: // ECHILD
-			s.empty = true
+			s.empty = s.adopts || syscall.Kill(-s.pid, 0) == syscall.ESRCH
 			return
 		case pid == 0:
 			s.empty = false
