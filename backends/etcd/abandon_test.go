@@ -189,6 +189,37 @@ func TestTurn_replay_otherGuess(t *testing.T) {
 	}
 }
 
+// TestTurn_replay_undone finds an answer that is taken back before its lease is read:
+// nobody is told of a lease that ended so.
+func TestTurn_replay_undone(t *testing.T) {
+	s, a := openInside(t), waitingAttempt(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	before, err := s.load(ctx, a.ref, a.want())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, g := committed(t, s, a)
+	st, err := s.load(ctx, a.ref, a.want())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := s.undo(ctx, a, &share{id: g.record.id, rev: g.record.rev}); !ok || err != nil {
+		t.Fatalf("undo: got %v, error %v", ok, err)
+	}
+	copied := newAttempt(&a.req)
+	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
+	sp := &spot{a: copied}
+	l.mu.Lock()
+	l.join1(sp)
+	l.mu.Unlock()
+	turn := &turn{l: l, st: before, q: before.queue}
+	seen := *st.answer
+	if err := turn.replay(ctx, l.snapshot()[0], &seen); !errors.Is(err, undoneError{}) || len(turn.answers) != 0 {
+		t.Errorf("got %+v, error %v, want it to be looked at again", turn.answers, err)
+	}
+}
+
 // TestTurn_serve_pending wants a grant to be on its way until the calls are told of
 // it: one whose wait ends in between must not be told that it has none.
 func TestTurn_serve_pending(t *testing.T) {

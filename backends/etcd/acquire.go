@@ -225,6 +225,9 @@ func (s *Store) replayAcquire(ctx context.Context, st *state, a *attempt, t int6
 		if err != nil {
 			return contract.Result{}, false, err
 		}
+		if again.answer == nil || again.answer.rev != st.answer.rev {
+			return contract.Result{}, false, undoneError{} // or claimed, since it was read
+		}
 		// What was the head may be in the archive by now; either is the lease.
 		if r = again.numbered(st.answer.Ordinal); r == nil {
 			return contract.Result{}, false, nil
