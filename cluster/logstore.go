@@ -40,6 +40,8 @@ type logStore struct {
 	// forsaken tells that nothing is to be changed any more, see termStore.
 	forsaken bool
 	failed   atomic.Pointer[trouble] // written with changes held
+	// covered is the index up to which the FSM was given a snapshot, see closeGap.
+	covered atomic.Uint64
 
 	mu    sync.RWMutex // held for writing while log is replaced or closed; for that, changes is held too
 	log   *wal.WAL
@@ -86,7 +88,28 @@ func (s *logStore) StoreLogs(entries []*raft.Log) error {
 	for i, entry := range entries {
 		sums[i] = sealed(entry)
 	}
-	return s.change(func(w *wal.WAL) error { return w.StoreLogs(sums) })
+	return s.change(func(w *wal.WAL) error {
+		if err := s.closeGap(w, entries); err != nil {
+			return err
+		}
+		return w.StoreLogs(sums)
+	})
+}
+
+// closeGap deletes the log when a snapshot covers more than it has, and what is to be
+// stored follows the snapshot. raft itself deletes it when it was sent a snapshot,
+// but it may be killed before it comes to that, or fail for a full disk; and then
+// raft-wal, whose log has no holes, would refuse every entry from then on.
+func (s *logStore) closeGap(w *wal.WAL, entries []*raft.Log) error {
+	last, err := w.LastIndex()
+	if err != nil || last == 0 || len(entries) == 0 || entries[0].Index <= last+1 || s.covered.Load()+1 < entries[0].Index {
+		return err
+	}
+	first, err := w.FirstIndex()
+	if err != nil {
+		return err
+	}
+	return w.DeleteRange(first, last)
 }
 
 // DeleteRange deletes the entries from first to last, both included, at either
@@ -190,8 +213,8 @@ func read(w *wal.WAL, index uint64, entry *raft.Log) (err error) {
 	return nil
 }
 
-// IsMonotonic tells raft that the log has no holes: before it appends at another
-// index than the next one it deletes what is there.
+// IsMonotonic tells raft that the log has no holes: after it was sent a snapshot it
+// deletes what is there. Where it could not, closeGap does.
 func (s *logStore) IsMonotonic() bool { return true }
 
 // Set stores a value of raft's, its term or its vote. It returns after fsync.

@@ -34,6 +34,8 @@ type machine struct {
 
 	// arriving is told how many commands are about to be applied.
 	arriving func(commands int)
+	// covered is told up to which index the FSM was given a snapshot.
+	covered func(index uint64)
 
 	waiting atomic.Int64
 	mu      sync.Mutex
@@ -128,6 +130,9 @@ func (m *machine) Restore(from io.ReadCloser) error {
 		return err
 	}
 	if s, ok := inner.(*snapshotReader); ok {
+		if m.covered != nil {
+			m.covered(s.index)
+		}
 		m.command.Store(s.index)
 		m.advance(s.index)
 	}

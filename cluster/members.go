@@ -82,6 +82,26 @@ func (n *Node) Members(ctx context.Context) []Member {
 	return members
 }
 
+// Applies returns nil when every member of the cluster, those without a vote too, has
+// said that its FSM applies commands of the version. Otherwise the error says which
+// has not: it runs an earlier release, or does not answer. It takes a second at most.
+func (n *Node) Applies(ctx context.Context, version int) error {
+	reports := n.survey(ctx, n.others())
+	reports[n.cfg.NodeID] = n.report()
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		id := nodeOf(string(s.ID))
+		switch r := reports[id]; {
+		case r.err != nil:
+			return fmt.Errorf("node %s does not answer: %w", id, r.err)
+		case r.ServerID != string(s.ID):
+			return fmt.Errorf("node %s has not come back since it lost its folder", id)
+		case max(r.CommandVersion, 1) < version:
+			return fmt.Errorf("node %s runs an earlier release", id)
+		}
+	}
+	return nil
+}
+
 // AddMember makes the node with this id, which must run at address with an empty
 // folder or one of this cluster, a member. It can be asked of any node and is done
 // by the leader. A voter votes once it has the log; AddMember waits for that. When

@@ -40,6 +40,9 @@ type Config struct {
 	// Dial, if set, makes the connections to peers in place of a net.Dialer. Tests
 	// cut and slow connections with it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// CommandVersion is the highest version of a command that the FSM applies. Other
+	// nodes are told, see Applies; 0 means 1.
+	CommandVersion int
 	// Snapshot says when a snapshot is taken on its own.
 	Snapshot SnapshotConfig
 	// logFiles, if set, may change the files of the log before it is opened; for
@@ -204,6 +207,7 @@ func (n *Node) open(ctx context.Context) error {
 	if n.storage, err = openStorage(ctx, n.cfg, logger, &n.undo); err != nil {
 		return err
 	}
+	n.machine.covered = n.storage.log.covered.Store
 	n.raftID = raft.ServerID(n.storage.id.get().serverID())
 	if err := n.listen(ctx); err != nil {
 		return err

@@ -46,8 +46,8 @@ func (f *fate) Submitted() bool { return f.submitted }
 // Errors: ErrClosed and ErrNotSubmitted (certainly not applied) and ErrNoAnswer
 // (may be applied), which have a method Submitted() bool; and raft's own, wrapped.
 // Of those raft.ErrNotLeader and raft.ErrLeadershipTransferInProgress mean not
-// applied; everything else, raft.ErrLeadershipLost, raft.ErrAbortedByRestore and
-// a failed disk included, may have been applied.
+// applied; everything else, raft.ErrLeadershipLost and a failed disk included, may
+// have been applied.
 func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotSubmitted, context.Cause(ctx))

@@ -52,6 +52,9 @@ type report struct {
 	SnapshotTime  time.Time `json:"snapshot_time"`
 	LogBytes      int64     `json:"log_bytes"`
 	LogError      string    `json:"log_error,omitempty"` // why it cannot be written
+	// CommandVersion is the highest version of a command that its FSM applies; 0, of
+	// a release that did not tell, means 1.
+	CommandVersion int `json:"command_version,omitempty"`
 
 	err error // why there is no report
 }
@@ -93,6 +96,7 @@ func (n *Node) report() report {
 		Role: s.Role, Leader: s.LeaderID, Term: s.Term, Waiting: s.Waiting,
 		LastIndex: s.LastIndex, CommitIndex: s.CommitIndex, AppliedIndex: s.AppliedIndex, LastContactMS: -1,
 		SnapshotIndex: s.SnapshotIndex, SnapshotTime: s.SnapshotTime, LogBytes: s.LogBytes, LogError: s.LogError,
+		CommandVersion: n.cfg.CommandVersion,
 	}
 	switch {
 	case s.Role == roleLeader:

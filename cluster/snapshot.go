@@ -37,6 +37,9 @@ type SnapshotConfig struct {
 	// and may be called at any time from any goroutine, then as many as there are
 	// records when that is more, up to 131,072. Afterwards this many entries, and
 	// at least 128, are kept below the snapshot.
+	//
+	// If the FSM has a method SnapshotBlocked() bool, for any goroutine too, none is
+	// taken as long as that answers true.
 	Entries int
 	// Interval is after how long a snapshot is due if anything was applied; 0
 	// means 2 minutes.
@@ -48,6 +51,13 @@ type costly interface {
 	SnapshotCost() int
 }
 
+// blocking is what an FSM may implement that cannot be snapshotted at times: while
+// it answers true no snapshot is taken. It may be called at any time from any
+// goroutine.
+type blocking interface {
+	SnapshotBlocked() bool
+}
+
 // snapshotter takes snapshots, one at a time. raft's own trigger knows neither
 // the interval nor the cost.
 type snapshotter struct {
@@ -56,6 +66,7 @@ type snapshotter struct {
 	machine *machine
 	store   *snapshotStore
 	cost    func() int
+	blocked func() bool
 	take    func() error
 
 	requests chan chan error
@@ -73,6 +84,7 @@ func newSnapshotter(cfg SnapshotConfig, log *slog.Logger, m *machine, store *sna
 		machine:  m,
 		store:    store,
 		cost:     func() int { return 0 },
+		blocked:  func() bool { return false },
 		take:     take,
 		requests: make(chan chan error),
 		stop:     make(chan struct{}),
@@ -80,6 +92,9 @@ func newSnapshotter(cfg SnapshotConfig, log *slog.Logger, m *machine, store *sna
 	}
 	if c, ok := m.fsm.(costly); ok {
 		s.cost = c.SnapshotCost
+	}
+	if b, ok := m.fsm.(blocking); ok {
+		s.blocked = b.SnapshotBlocked
 	}
 	return s
 }
@@ -117,7 +132,7 @@ func (s *snapshotter) fresh() uint64 {
 
 func (s *snapshotter) due(now time.Time) bool {
 	fresh := s.fresh()
-	if fresh == 0 || now.Before(s.retryAt) {
+	if fresh == 0 || s.blocked() || now.Before(s.retryAt) {
 		return false
 	}
 	if now.Sub(s.since) >= s.cfg.Interval {

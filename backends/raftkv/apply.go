@@ -53,12 +53,7 @@ type step struct {
 // apply carries out one entry. It is a pure function of the state, the entry
 // and its place in the log.
 func (st *step) apply(index, term uint64, h header, body any) any {
-	// A stamp made in an earlier term is a reading of another clock: it may be
-	// ahead of this leader's, and would end leases early.
-	if h.term == term && h.now > st.now {
-		st.now = h.now
-	}
-	st.index = index
+	st.reach(index, term, h)
 	switch c := body.(type) {
 	case *acquireCmd:
 		return st.stamped(st.acquire(c))

@@ -78,13 +78,14 @@ func (c *trio) openNode(t contracttest.TB, id string) *member {
 	fsm := raftkv.NewFSM()
 	node, err := cluster.Open(ctx, cluster.Config{
 		NodeID: id, DataDir: filepath.Join(c.dir, id), Listen: c.members[id], Members: c.members,
+		CommandVersion: raftkv.CommandVersion,
 	}, fsm)
 	if err != nil {
 		t.Fatalf("open node %s: %v", id, err)
 	}
 	m := &member{node: node}
 	m.engine = raftkv.New(raftkv.Options{
-		FSM: fsm, Proposer: node, NodeID: id, Peers: node, Restorer: node,
+		FSM: fsm, Proposer: node, NodeID: id, Peers: node, Members: node,
 		Clock: func() time.Duration { return time.Since(c.start) + time.Duration(c.offset.Load()) },
 		Wall:  func() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) },
 	})

@@ -11,8 +11,23 @@ import (
 	"leased/contract"
 )
 
-// commandVersion is the version of every command that this release writes.
-const commandVersion = 1
+// CommandVersion is the highest version of a command that this release applies. A
+// command has the lowest version that can say it, so that a node of an earlier
+// release applies all that it can.
+const CommandVersion = restoreVersion
+
+const (
+	firstVersion   = 1
+	restoreVersion = 2 // has kindRestore
+)
+
+// version returns the version of the commands of a kind.
+func (k kind) version() byte {
+	if k == kindRestore {
+		return restoreVersion
+	}
+	return firstVersion
+}
 
 // kind says what a command does. The numbers are in the log and never change
 // their meaning.
@@ -28,6 +43,7 @@ const (
 	kindSweep
 	kindTakeover
 	kindFloor
+	kindRestore
 )
 
 // headerLen: version, kind, term of the stamp, stamp. It stands before the body
@@ -189,6 +205,31 @@ type floorCmd struct {
 	Above     uint64
 }
 
+// restoreCmd is a part of a state that is to take the place of this one. Part 0
+// begins, the next ones carry a snapshot of the state, and the last one, with End,
+// makes it the state or gives it up.
+type restoreCmd struct {
+	_    struct{} `cbor:",toarray"`
+	ID   [16]byte // names the restore
+	Part uint32
+	// Above is what the indices of all entries from part 0 on are higher than: part
+	// 0 only.
+	Above uint64
+	Data  []byte
+	End   restoreEnd
+	// Floor is what all later tokens are higher than: the last part only.
+	Floor uint64
+}
+
+// restoreEnd says what the last part of a restore does. The numbers are in the log.
+type restoreEnd uint8
+
+const (
+	restoreGoesOn restoreEnd = iota
+	restoreDone
+	restoreGivenUp
+)
+
 // codec is the one CBOR configuration for commands and snapshots: canonical
 // when written, and strict when read, so that bytes decode in one way only.
 type codec struct {
@@ -220,7 +261,7 @@ func (c codec) encode(h header, body any) ([]byte, error) {
 	buf := c.buffers.Get().(*bytes.Buffer) //nolint:errcheck,forcetypeassert // nothing else is put there
 	defer c.buffers.Put(buf)
 	buf.Reset()
-	head := append(buf.AvailableBuffer(), commandVersion, byte(h.kind))
+	head := append(buf.AvailableBuffer(), h.kind.version(), byte(h.kind))
 	head = binary.BigEndian.AppendUint64(head, h.term)
 	head = binary.BigEndian.AppendUint64(head, uint64(h.now))
 	buf.Write(head)
@@ -235,8 +276,8 @@ func (c codec) decode(data []byte) (header, any, error) {
 	if len(data) < headerLen {
 		return header{}, nil, fmt.Errorf("entry of %d bytes is shorter than a command's header", len(data))
 	}
-	if data[0] != commandVersion {
-		return header{}, nil, fmt.Errorf("command version %d; this release knows %d", data[0], commandVersion)
+	if data[0] < firstVersion || data[0] > CommandVersion {
+		return header{}, nil, fmt.Errorf("command version %d; this release knows %d to %d", data[0], firstVersion, CommandVersion)
 	}
 	h := header{
 		kind: kind(data[1]),
@@ -244,8 +285,8 @@ func (c codec) decode(data []byte) (header, any, error) {
 		now:  int64(binary.BigEndian.Uint64(data[10:])),
 	}
 	body := newBody(h.kind)
-	if body == nil {
-		return h, nil, fmt.Errorf("unknown command kind %d", h.kind)
+	if body == nil || data[0] != h.kind.version() {
+		return h, nil, fmt.Errorf("unknown command kind %d of version %d", h.kind, data[0])
 	}
 	if err := c.dec.Unmarshal(data[headerLen:], body); err != nil {
 		return h, nil, fmt.Errorf("command kind %d: %w", h.kind, err)
@@ -271,6 +312,8 @@ func newBody(k kind) any {
 		return new(takeoverCmd)
 	case kindFloor:
 		return new(floorCmd)
+	case kindRestore:
+		return new(restoreCmd)
 	}
 	return nil
 }

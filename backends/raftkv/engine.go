@@ -50,8 +50,8 @@ const (
 type Options struct {
 	FSM      *FSM
 	Proposer Proposer
-	// Restorer replaces the state by a backup; nil where nobody restores.
-	Restorer Restorer
+	// Members says which commands the other nodes apply; nil where there are none.
+	Members Members
 	// NodeID is the name of the node that runs the log: what health calls the
 	// leader while it leads.
 	NodeID string
@@ -74,7 +74,7 @@ type Engine struct {
 	proposer Proposer
 	nodeID   string
 	peers    Peers
-	restorer Restorer
+	members  Members
 	observer contract.ExpiryObserver
 	log      *slog.Logger
 	mono     func() time.Duration
@@ -109,7 +109,7 @@ type Engine struct {
 func New(o Options) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
-		fsm: o.FSM, proposer: o.Proposer, nodeID: o.NodeID, peers: o.Peers, restorer: o.Restorer, observer: o.Observer, log: o.Logger, mono: o.Clock, wall: o.Wall,
+		fsm: o.FSM, proposer: o.Proposer, nodeID: o.NodeID, peers: o.Peers, members: o.Members, observer: o.Observer, log: o.Logger, mono: o.Clock, wall: o.Wall,
 		waiters: newWaiters(), cancel: cancel, changed: make(chan struct{}),
 		readSweep: make(chan struct{}, 1),
 	}

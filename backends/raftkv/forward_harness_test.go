@@ -114,14 +114,14 @@ func (p *pair) open(t contracttest.TB) {
 	defer cancel()
 	fsms := both{raftkv.NewFSM(), raftkv.NewFSM()}
 	var err error
-	p.cluster, err = cluster.Open(ctx, cluster.Config{NodeID: "n1", DataDir: p.dir}, fsms)
+	p.cluster, err = cluster.Open(ctx, cluster.Config{NodeID: "n1", DataDir: p.dir, CommandVersion: raftkv.CommandVersion}, fsms)
 	if err != nil {
 		t.Fatalf("open node: %v", err)
 	}
 	p.peers = &fakePeers{leader: "n1", changed: make(chan struct{})}
 	p.own = &fakePeers{leader: "n1", changed: make(chan struct{})}
 	options := raftkv.Options{
-		FSM: fsms[0], Proposer: p.cluster, NodeID: "n1", Peers: p.own, Restorer: p.cluster,
+		FSM: fsms[0], Proposer: p.cluster, NodeID: "n1", Peers: p.own, Members: p.cluster,
 		Clock: func() time.Duration { return time.Since(p.start) + time.Duration(p.offset.Load()) },
 		Wall:  func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
 	}

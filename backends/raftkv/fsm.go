@@ -3,6 +3,7 @@ package raftkv
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -20,7 +21,12 @@ type batch struct {
 type FSM struct {
 	codec codec
 	ring  *ring
-	texts *interner // used by ApplyBatch and Restore, which raft calls one at a time
+	// texts and incoming are used by ApplyBatch, Restore and Snapshot, which raft
+	// calls one at a time.
+	texts    *interner
+	incoming *incoming // nil except between the parts of a restore
+	// restoring tells everybody else that incoming is not nil.
+	restoring atomic.Bool
 
 	mu    sync.RWMutex
 	state *state
@@ -55,11 +61,7 @@ func (f *FSM) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 // know stops the process: to skip it would let this node diverge from those
 // that do know it. The remedy is to run the release that wrote it.
 func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
-	type entry struct {
-		header header
-		body   any
-	}
-	entries := make([]entry, len(logs))
+	entries := make([]decoded, len(logs))
 	for i, l := range logs {
 		if l.Type != raft.LogCommand {
 			continue
@@ -72,10 +74,34 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 		if c, ok := body.(*acquireCmd); ok {
 			f.texts.acquire(c)
 		}
-		entries[i] = entry{h, body}
+		entries[i] = decoded{h, body}
 	}
 
 	answers := make([]any, len(logs))
+	for i := 0; i < len(logs); {
+		if c, ok := entries[i].body.(*restoreCmd); ok {
+			answers[i] = f.applyRestore(logs[i], entries[i].header, c)
+			i++
+			continue
+		}
+		end := i + 1
+		for end < len(logs) && entries[end].header.kind != kindRestore {
+			end++
+		}
+		f.applyAll(logs[i:end], entries[i:end], answers[i:end])
+		i = end
+	}
+	return answers
+}
+
+// decoded is an entry; its body is nil where the log has something of its own.
+type decoded struct {
+	header header
+	body   any
+}
+
+// applyAll carries out entries that are no parts of a restore.
+func (f *FSM) applyAll(logs []*raft.Log, entries []decoded, answers []any) {
 	var b batch
 	f.mu.Lock()
 	for i, l := range logs {
@@ -84,6 +110,9 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 		}
 		st := step{state: f.state}
 		answers[i] = st.apply(l.Index, l.Term, entries[i].header, entries[i].body)
+		if entries[i].header.kind == kindTakeover {
+			f.giveUp() // who sent its parts sends no more
+		}
 		b.events = append(b.events, st.events...)
 		b.served = append(b.served, st.served...)
 	}
@@ -94,7 +123,6 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 	if heard != nil && (len(b.events) > 0 || len(b.served) > 0) {
 		heard(b)
 	}
-	return answers
 }
 
 // SnapshotCost returns the number of records that a snapshot would write.

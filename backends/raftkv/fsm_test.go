@@ -167,7 +167,7 @@ func TestFSM_UnknownEntryStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := bytes.Clone(valid)
-	later[0] = commandVersion + 1
+	later[0] = CommandVersion + 1
 	strange := bytes.Clone(valid)
 	strange[1] = 200
 	for name, data := range map[string][]byte{

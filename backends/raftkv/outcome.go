@@ -15,9 +15,7 @@ import (
 const retryAfter = 250 * time.Millisecond
 
 // classify says what is known of a command whose proposal failed. What was
-// certainly not applied is an allow-list; everything else may have been. That a
-// restore aborted a command is not on it: raft says so before the restored state
-// is on disk, and the command stays in the log of a node that dies in between.
+// certainly not applied is an allow-list; everything else may have been.
 func classify(ctx context.Context, err error) *contract.Error {
 	var submission interface{ Submitted() bool }
 	switch {

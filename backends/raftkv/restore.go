@@ -2,9 +2,12 @@ package raftkv
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"leased/contract"
 )
@@ -19,11 +22,15 @@ const anyNamespace = ""
 // restoreVerb is the call that restores a backup.
 const restoreVerb = "restore"
 
-// Restorer is what a restore needs of the node that runs the log.
-type Restorer interface {
-	// Restore replaces the FSM's state by a snapshot of size bytes on all nodes of
-	// the cluster. The log goes on above index and above all that it had.
-	Restore(ctx context.Context, index uint64, size int64, snapshot io.Reader) error
+// partSize is how much of a state one entry of a restore carries, in bytes. A
+// follower that is behind is sent up to 512 entries at once.
+const partSize = 64 << 10
+
+// Members is what a restore needs of the node that runs the log.
+type Members interface {
+	// Applies returns nil when every member of the cluster has said that it applies
+	// commands of the version, and otherwise which of them has not.
+	Applies(ctx context.Context, version int) error
 }
 
 // Restored says what came of a restore.
@@ -109,11 +116,9 @@ func (s *Store) restore(ctx context.Context, from io.Reader) (Restored, error) {
 	return s.engine.restore(ctx, from)
 }
 
-// restore does the work on the node that leads.
+// restore does the work on the node that leads: it reads the backup, ends its
+// leases, and puts the state that comes of it through the log in parts.
 func (e *Engine) restore(ctx context.Context, from io.Reader) (Restored, error) {
-	if e.restorer == nil {
-		return Restored{}, contract.Errorf(contract.CodeInternal, nil, "this node cannot restore")
-	}
 	if !e.restoring.TryLock() {
 		return Restored{}, unavailable(nil, "another backup is being restored")
 	}
@@ -129,87 +134,114 @@ func (e *Engine) restore(ctx context.Context, from io.Reader) (Restored, error) 
 	case err != nil:
 		return Restored{}, contract.Invalid("body", "is not a backup that can be restored: %v", err)
 	}
+	if e.members != nil {
+		if err := e.members.Applies(ctx, restoreVersion); err != nil {
+			return Restored{}, notRestored(ctx, err, "a restore needs every member to run a release that applies it: %v", err)
+		}
+	}
+	p := &parts{ctx: ctx, engine: e, clock: clock}
+	_, _ = rand.Read(p.id[:])
 	out := Restored{Backup: *head}
-	e.fsm.mu.RLock()
-	before := e.fsm.state
-	s.index, s.offset = max(s.index, before.index), e.wall().UnixNano()-s.now
-	out.Floor = contract.Token(s.raiseFloors(before, uint64(e.wall().UnixMicro())))
-	e.fsm.mu.RUnlock()
-	out.Ended = s.endAll()
-
-	var size counter
-	state := &frozen{codec: e.fsm.codec, state: s}
-	if err := state.write(&size); err != nil {
-		return Restored{}, contract.Errorf(contract.CodeInternal, err, "the restored state cannot be written")
-	}
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(state.write(w)) }()
-	err = e.restorer.Restore(ctx, s.index, int64(size), r)
-	_ = r.Close() // ends the writer, whatever was read
+	floor, err := p.send(s, &out.Ended)
 	if err != nil {
-		return Restored{}, classify(ctx, err)
+		e.start(p.giveUp)
+		return Restored{}, err
 	}
+	out.Floor = contract.Token(floor)
 	return out, nil
 }
 
-// counter counts what is written to it.
-type counter int64
+// parts puts a state through the log.
+type parts struct {
+	ctx    context.Context //nolint:containedctx // an io.Writer has no other way to be told
+	engine *Engine
+	clock  *leaderClock
+	id     [16]byte
+	next   uint32
+}
+
+// send returns what every later token is higher than. Only an error of the last
+// part can leave the restore done.
+func (p *parts) send(s *state, ended *int64) (floor uint64, err error) {
+	began, err := p.put(&restoreCmd{Above: s.index})
+	if err != nil {
+		return 0, err
+	}
+	// No other event has the place of the entry that begins.
+	s.index, s.base, s.offset = began.index, 0, p.engine.wall().UnixNano()-s.now
+	*ended = s.endAll()
+	if err := (&frozen{codec: p.engine.fsm.codec, state: s}).write(p); err != nil {
+		if told, ok := errors.AsType[*contract.Error](err); ok {
+			return 0, told
+		}
+		return 0, contract.Errorf(contract.CodeInternal, err, "the restored state cannot be written")
+	}
+	last, err := p.put(&restoreCmd{End: restoreDone, Floor: uint64(p.engine.wall().UnixMicro())})
+	if err == nil && last.err != nil {
+		err = contract.Errorf(contract.CodeInternal, last.err, "the restored state cannot be read")
+	}
+	return last.floor, err
+}
 
 // Write implements io.Writer.
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
-}
-
-// raiseFloors makes every later token of every namespace, known or not, higher
-// than all that s or before granted and than above, and returns the least of what
-// they will be higher than. s takes the place of before at its next index, which
-// is higher than any that either had.
-func (s *state) raiseFloors(before *state, above uint64) uint64 {
-	s.index++ // the entry in whose place the restored state stands
-	floor := max(above, s.index) - s.index
-	names := []string{anyNamespace}
-	for _, of := range []*state{s, before} {
-		of.namespaces.Scan(func(n *nsState) bool {
-			floor = max(floor, n.floor)
-			names = append(names, n.name)
-			return true
-		})
-	}
-	for _, name := range names {
-		n := *s.namespace(name)
-		n.name, n.floor = name, floor
-		s.namespaces.Set(&n)
-	}
-	return floor + s.index
-}
-
-// endAll ends every lease and forgets every place in a queue.
-func (s *state) endAll() (ended int64) {
-	st := step{state: s}
-	var places []*waiter
-	s.queue.Scan(func(w *waiter) bool { places = append(places, w); return true })
-	for _, w := range places {
-		ks := *st.key(w.ident)
-		st.removePlace(&ks, w)
-		st.putKey(&ks)
-	}
-	var held []*ident
-	s.keys.Scan(func(ks *keyState) bool {
-		if ks.active != nil {
-			held = append(held, ks.ident)
+func (p *parts) Write(b []byte) (n int, err error) {
+	for n < len(b) {
+		part := b[n:min(n+partSize, len(b))]
+		if _, err := p.put(&restoreCmd{Data: part}); err != nil {
+			return n, err
 		}
-		return true
-	})
-	for _, id := range held {
-		ks := *st.key(id)
-		l := *ks.active
-		// What is displayed as its end is not to lie in the future.
-		l.nominal = min(l.nominal, st.wall())
-		ks.active = &l
-		st.end(&ks, ending{state: contract.StateExpired, reason: restoredReason}, 0)
+		n += len(part)
 	}
-	return int64(len(held))
+	return n, nil
+}
+
+// put puts the next part through the log.
+func (p *parts) put(c *restoreCmd) (restoreReply, error) {
+	c.ID, c.Part = p.id, p.next
+	p.next++
+	if p.ctx.Err() != nil {
+		return restoreReply{}, contract.NotSubmitted(p.ctx)
+	}
+	answer, err := p.engine.proposeAt(p.ctx, p.clock, kindRestore, c)
+	if err != nil {
+		if c.End == restoreDone && contract.CodeOf(err) == contract.CodeOutcomeUnknown {
+			return restoreReply{}, contract.Errorf(contract.CodeOutcomeUnknown, err,
+				"it is not known whether the backup was restored; look at the leases before you repeat it")
+		}
+		return restoreReply{}, notRestored(p.ctx, err, "nothing was restored: this node takes no commands now")
+	}
+	r, ok := answer.(restoreReply)
+	if !ok {
+		return restoreReply{}, contract.Errorf(contract.CodeInternal, nil, "the log gave an answer of another kind")
+	}
+	if !r.taken {
+		return restoreReply{}, notRestored(p.ctx, nil, "nothing was restored: another node has led meanwhile")
+	}
+	return r, nil
+}
+
+// giveUp has all nodes forget the parts, so that they can take snapshots again. The
+// first entry of another leader does the same.
+func (p *parts) giveUp() {
+	again := time.NewTicker(leaveRetry)
+	defer again.Stop()
+	for p.engine.term() == p.clock.term && !p.engine.isClosed() {
+		ctx, cancel := context.WithTimeout(context.Background(), ownTimeout)
+		_, err := p.engine.proposeAt(ctx, p.clock, kindRestore, &restoreCmd{ID: p.id, Part: p.next, End: restoreGivenUp})
+		cancel()
+		if err == nil {
+			return
+		}
+		<-again.C
+	}
+}
+
+// notRestored is the answer where the state is certainly not replaced.
+func notRestored(ctx context.Context, err error, format string, args ...any) error {
+	if ctx.Err() != nil {
+		return contract.NotSubmitted(ctx)
+	}
+	return unavailable(err, fmt.Sprintf(format, args...))
 }
 
 // unavailableRestored is what a call is told that waited in a queue when the

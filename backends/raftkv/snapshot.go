@@ -17,9 +17,21 @@ import (
 // The records are a header, then as many of each sort as the header says, each
 // sort in the order of its tree: equal states make equal bytes.
 const (
-	snapshotMagic   = "leased raftkv snapshot\n"
-	snapshotVersion = 1
+	snapshotMagic = "leased raftkv snapshot\n"
+	// snapshotVersion is the highest version that this release reads. A snapshot is
+	// written in the lowest that can say it.
+	snapshotVersion = baseVersion
+	firstSnapshot   = 1
+	baseVersion     = 2 // has state.base
 )
+
+// snapshotVersion returns the version in which the state is written.
+func (s *state) snapshotVersion() uint16 {
+	if s.base != 0 {
+		return baseVersion
+	}
+	return firstSnapshot
+}
 
 // snapshotBuffer is how much is gathered before it is written, in bytes.
 const snapshotBuffer = 1 << 20
@@ -32,7 +44,13 @@ type frozen struct {
 
 // Snapshot freezes the state. It is O(1): entries go on being applied while the
 // frozen state is written.
+//
+// There is none between the parts of a restore: a node that began with it would
+// have some of the parts only.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
+	if f.incoming != nil {
+		return nil, errRestoring
+	}
 	return &frozen{codec: f.codec, state: f.freeze()}, nil
 }
 
@@ -61,7 +79,7 @@ func (f *frozen) write(to io.Writer) error {
 	if _, err := buf.WriteString(snapshotMagic); err != nil {
 		return err
 	}
-	if err := binary.Write(buf, binary.BigEndian, uint16(snapshotVersion)); err != nil {
+	if err := binary.Write(buf, binary.BigEndian, f.state.snapshotVersion()); err != nil {
 		return err
 	}
 	if err := writeState(f.codec.enc.NewEncoder(buf), f.state); err != nil {
@@ -80,6 +98,11 @@ func writeState(enc *cbor.Encoder, s *state) error {
 		Namespaces: s.namespaces.Len(), Keys: s.keys.Len(), Answers: s.answers.Len(),
 	}); err != nil {
 		return err
+	}
+	if s.snapshotVersion() >= baseVersion {
+		if err := enc.Encode(s.base); err != nil {
+			return err
+		}
 	}
 	if err := each(s.namespaces, func(n *nsState) error {
 		return enc.Encode(namespaceRecord{Name: n.name, Floor: n.floor})
@@ -106,6 +129,7 @@ func each[T any](t *btree.BTreeG[T], f func(T) error) error {
 // it were found right.
 func (f *FSM) Restore(from io.ReadCloser) error {
 	defer from.Close()
+	f.giveUp() // a snapshot is never between the parts of a restore
 	s, err := readSnapshot(f.codec, f.texts, from)
 	if err != nil {
 		return fmt.Errorf("raftkv: restore snapshot: %w", err)
@@ -135,10 +159,11 @@ func readSnapshotAt(c codec, texts *interner, now *int64, from io.Reader) (*stat
 	if string(head[:len(snapshotMagic)]) != snapshotMagic {
 		return nil, fmt.Errorf("this is not a snapshot of raftkv")
 	}
-	if v := binary.BigEndian.Uint16(head[len(snapshotMagic):]); v != snapshotVersion {
-		return nil, fmt.Errorf("snapshot version %d; this release knows %d", v, snapshotVersion)
+	v := binary.BigEndian.Uint16(head[len(snapshotMagic):])
+	if v < firstSnapshot || v > snapshotVersion {
+		return nil, fmt.Errorf("snapshot version %d; this release knows %d to %d", v, firstSnapshot, snapshotVersion)
 	}
-	return readState(c.dec.NewDecoder(r), texts, now, r)
+	return readState(c.dec.NewDecoder(r), texts, now, v, r)
 }
 
 // summed reads all but the last sha256.Size bytes, which are the checksum of

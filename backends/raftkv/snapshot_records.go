@@ -255,7 +255,7 @@ type reader struct {
 
 // readState reads the records of a state. Its clock is moved to now unless that is
 // nil, and every instant on it with it.
-func readState(dec *cbor.Decoder, texts *interner, now *int64, sum *summed) (*state, error) {
+func readState(dec *cbor.Decoder, texts *interner, now *int64, version uint16, sum *summed) (*state, error) {
 	r := reader{dec: dec, texts: texts, s: newState()}
 	var head headRecord
 	if err := r.next(&head); err != nil {
@@ -265,6 +265,11 @@ func readState(dec *cbor.Decoder, texts *interner, now *int64, sum *summed) (*st
 		r.shift = *now - head.Now
 	}
 	r.s.now, r.s.offset, r.s.index = head.Now+r.shift, head.Offset-r.shift, head.Index
+	if version >= baseVersion {
+		if err := r.next(&r.s.base); err != nil {
+			return nil, err
+		}
+	}
 	for range head.Namespaces {
 		var n namespaceRecord
 		if err := r.next(&n); err != nil {

@@ -171,9 +171,12 @@ type ownerState struct {
 // state is the whole replicated state. All its trees are copy-on-write, so that
 // freeze is O(1).
 type state struct {
-	now    int64 // the replicated clock, ns
-	offset int64 // wall clock minus now, for display
-	index  uint64
+	now    int64  // the replicated clock, ns
+	offset int64  // wall clock minus now, for display
+	index  uint64 // of the newest entry, as this state counts
+	// base is how much more this state counts than the log: the state of a backup
+	// may have come from a longer log, and indices only rise.
+	base uint64
 
 	namespaces *btree.BTreeG[*nsState]
 	owners     *btree.BTreeG[*ownerState]
@@ -281,6 +284,16 @@ func (s *state) keepAway(w *waiter) {
 func (s *state) forgetAway(w *waiter) {
 	s.absent.Delete(w)
 	s.placeDrops.Delete(due[contract.Scope]{at: w.drop, what: w.cmd.Scope})
+}
+
+// reach moves the state to an entry of the log.
+func (s *state) reach(index, term uint64, h header) {
+	// A stamp made in an earlier term is a reading of another clock: it may be
+	// ahead of this leader's, and would end leases early.
+	if h.term == term && h.now > s.now {
+		s.now = h.now
+	}
+	s.index = index + s.base
 }
 
 // wall returns the wall clock time that the state's clock shows now.

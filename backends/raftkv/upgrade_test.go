@@ -28,7 +28,7 @@ import (
 const releases = "testdata/releases"
 
 // currentRelease is the folder of what this release writes.
-const currentRelease = "1"
+const currentRelease = "2"
 
 // TestUpgrade holds that what a release left on disk is read as it was meant: a
 // field that is read as another, or means something else, makes another state.
@@ -75,7 +75,7 @@ func TestUpgrade(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&BackupHead{ClusterID: "the-cluster", Index: uint64(half), Time: backupTime()}, head); diff != "" {
+			if diff := cmp.Diff(&BackupHead{ClusterID: "the-cluster", Index: s.index, Time: backupTime()}, head); diff != "" {
 				t.Errorf("the backup's head (-then +now):\n%s", diff)
 			}
 			check("the backup", halfway, s)
@@ -266,14 +266,28 @@ func oneOfEach() []func(*state) (kind, any) {
 	fingerprint := contract.Fingerprint{7, 8, 9}
 	bob := acquire("bob", "released")
 	bob.Owner, bob.Scope = "bob", contract.Scope{3}
+	restored := newState()
+	restored.index = 5001
+	restored.namespaces.Set(&nsState{name: "restored", floor: 77})
+	var whole bytes.Buffer
+	if err := (&frozen{codec: newCodec(), state: restored}).write(&whole); err != nil {
+		panic(err)
+	}
+	id := [16]byte{1, 2, 3}
 	return []func(*state) (kind, any){
 		plain(kindTakeover, &takeoverCmd{Wall: 1767323045 * int64(time.Second)}),
-		plain(kindFloor, &floorCmd{Namespace: "default", Above: 1000}),
+		plain(kindRestore, &restoreCmd{ID: id, Above: 5000}),
+		plain(kindRestore, &restoreCmd{ID: id, Part: 1, Data: whole.Bytes()}),
+		plain(kindRestore, &restoreCmd{ID: id, Part: 2, End: restoreDone, Floor: 9000}),
+		plain(kindRestore, &restoreCmd{ID: id, Part: 3, End: restoreGivenUp}),
+		plain(kindFloor, &floorCmd{Namespace: "default", Above: 20000}),
 		plain(kindAcquire, acquire("a", "released")),
 		plain(kindAcquire, acquire("b", "revoked")),
 		plain(kindAcquire, acquire("c", "kept")),
 		plain(kindAcquire, bob), // waits
-		plain(kindAway, &awayCmd{Items: []awayItem{{Namespace: "default", KeyID: bob.KeyID, Scope: bob.Scope, Attach: 6, Undo: true}}}),
+		func(s *state) (kind, any) {
+			return kindAway, &awayCmd{Items: []awayItem{{Namespace: "default", KeyID: bob.KeyID, Scope: bob.Scope, Attach: s.index, Undo: true}}}
+		},
 		func(s *state) (kind, any) {
 			l := held(s, "kept")
 			return kindRenew, &renewCmd{Namespace: l.ns, Owner: l.owner, Instance: l.instance, RequestID: "d", TraceID: "trace d", Keep: keep,

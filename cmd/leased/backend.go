@@ -49,14 +49,14 @@ func openRaftKV(ctx context.Context, a *app, name string) (contract.Store, error
 		NodeID: s.Node.ID, DataDir: s.Node.DataDir, Listen: s.Cluster.Listen, Members: s.Cluster.Members,
 		TLS:      cluster.TLSFiles{Cert: s.Cluster.TLS.Cert, Key: s.Cluster.TLS.Key, CA: s.Cluster.TLS.CA},
 		Snapshot: cluster.SnapshotConfig{Entries: s.Cluster.Snapshot.Entries, Interval: time.Duration(s.Cluster.Snapshot.Interval)},
-		Logger:   a.log,
+		Logger:   a.log, CommandVersion: raftkv.CommandVersion,
 	}, fsm)
 	if err != nil {
 		return nil, err
 	}
 	a.cleanups.push("raft node", node.Close)
 	engine := raftkv.New(raftkv.Options{
-		FSM: fsm, Proposer: node, NodeID: s.Node.ID, Peers: node, Restorer: node, Observer: a.observer.observe, Logger: a.log,
+		FSM: fsm, Proposer: node, NodeID: s.Node.ID, Peers: node, Members: node, Observer: a.observer.observe, Logger: a.log,
 	})
 	a.cleanups.push("engine of backend "+name, engine.Close)
 	peers := engine.PeerHandler()

@@ -1,0 +1,185 @@
+package raftkv
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// restoreEntries puts the parts of a restore of s into the driver's log, as the
+// leader of the driver's term does, and applies none. base is how much more the
+// driver's state counts than its log.
+func (d *driver) restoreEntries(id byte, s *state, size int) []*raft.Log {
+	d.t.Helper()
+	part := uint32(0)
+	put := func(c *restoreCmd) *raft.Log {
+		c.ID, c.Part = [16]byte{id}, part
+		part++
+		return d.log(entry{term: d.term, header: header{kind: kindRestore, term: d.term, now: d.now}, body: c})
+	}
+	logs := []*raft.Log{put(&restoreCmd{Above: s.index})}
+	s.index = max(s.index+1, d.index+d.fsm.state.base)
+	s.endAll()
+	var whole bytes.Buffer
+	if err := (&frozen{codec: d.fsm.codec, state: s}).write(&whole); err != nil {
+		d.t.Fatal(err)
+	}
+	for whole.Len() > 0 {
+		logs = append(logs, put(&restoreCmd{Data: bytes.Clone(whole.Next(size))}))
+	}
+	return append(logs, put(&restoreCmd{End: restoreDone, Floor: 1e6}))
+}
+
+// backedUp returns the state of another log, which was longer and in which a lease
+// of the key was active.
+func backedUp(t *testing.T, key string) *state {
+	t.Helper()
+	d := newDriver(t)
+	d.index = 5000
+	d.do(kindTakeover, &takeoverCmd{Wall: 1e18})
+	d.acquire(request(key, "bob", "b"))
+	return d.fsm.state
+}
+
+func (d *driver) holder(key string) *lease {
+	ks := d.fsm.state.key(&ident{ns: "default", id: commandOf(request(key, "", "")).KeyID})
+	if ks == nil {
+		return nil
+	}
+	return ks.active
+}
+
+// TestFSM_restore_allOrNothing: a restore that ends after any of its parts, for the
+// node that leads is gone, changes nothing, also when the rest is in a later term's
+// log; and a whole one comes through after it.
+func TestFSM_restore_allOrNothing(t *testing.T) {
+	for cut := 0; ; cut++ {
+		d := newDriver(t)
+		d.do(kindTakeover, &takeoverCmd{Wall: 1e18})
+		d.acquire(request("live", "alice", "a"))
+		parts := d.restoreEntries(1, backedUp(t, "backup"), 300)
+		if cut == len(parts) {
+			if cut < 4 {
+				t.Fatalf("%d parts: too few", cut)
+			}
+			return
+		}
+		for _, l := range parts[:cut] {
+			d.fsm.Apply(l)
+		}
+		if blocked := cut > 0; d.fsm.SnapshotBlocked() != blocked {
+			t.Errorf("after %d parts a snapshot is blocked: %v", cut, !blocked)
+		}
+		if _, err := d.fsm.Snapshot(); (cut > 0) != errors.Is(err, errRestoring) {
+			t.Errorf("after %d parts: snapshot: %v", cut, err)
+		}
+		d.term++
+		for i, l := range parts[cut:] {
+			if i == 1 {
+				d.do(kindTakeover, &takeoverCmd{Wall: 1e18})
+			}
+			again := *l
+			d.index++
+			again.Index, again.Term = d.index, d.term // stamped by the leader before
+			if r := d.fsm.Apply(&again).(restoreReply); r.taken {
+				t.Errorf("cut after %d parts: part %d of another term was taken", cut, cut+i)
+			}
+		}
+		d.do(kindTakeover, &takeoverCmd{Wall: 1e18})
+		if d.holder("live") == nil || d.fsm.state.keys.Len() != 1 {
+			t.Errorf("cut after %d parts: the state has changed", cut)
+		}
+		if d.fsm.SnapshotBlocked() {
+			t.Errorf("cut after %d parts: no snapshot can be taken", cut)
+		}
+		parts = d.restoreEntries(2, backedUp(t, "backup"), 300)
+		d.fsm.ApplyBatch(parts)
+		checkRestoredState(t, d)
+	}
+}
+
+func checkRestoredState(t *testing.T, d *driver) {
+	t.Helper()
+	checkInvariants(t, d.fsm.state)
+	if d.holder("live") != nil || d.holder("backup") != nil || d.fsm.state.ended.Len() != 1 {
+		t.Errorf("the state is not the backup's with its lease ended:\n%s", stateText(t, d.fsm.state))
+	}
+	r := d.acquire(request("fresh", "alice", "f"))
+	if r.lease == nil || r.lease.token <= 1e6 || r.lease.at.index <= 5002 {
+		t.Errorf("a lease after the restore: %+v, want a token above 1e6 and a place above 5002", r)
+	}
+}
+
+// TestFSM_restore_replay: the log of a restore gives equal states in batches, one by
+// one, and after a restart from a snapshot before or behind it.
+func TestFSM_restore_replay(t *testing.T) {
+	d := newDriver(t)
+	var logs []*raft.Log
+	add := func(k kind, body any) {
+		d.now += int64(time.Second)
+		logs = append(logs, d.log(entry{term: 1, header: header{kind: k, term: 1, now: d.now}, body: body}))
+	}
+	add(kindTakeover, &takeoverCmd{Wall: 1e18})
+	add(kindAcquire, commandOf(request("live", "alice", "a")))
+	before := len(logs)
+	logs = append(logs, d.restoreEntries(1, backedUp(t, "backup"), 100)...)
+	behind := len(logs)
+	add(kindAcquire, commandOf(request("fresh", "alice", "f")))
+	add(kindFloor, &floorCmd{Namespace: "other", Above: 2e6})
+
+	d.fsm.ApplyBatch(logs)
+	want := stateText(t, d.fsm.state)
+	if d.holder("fresh") == nil {
+		t.Errorf("the entry behind the restore is missing:\n%s", want)
+	}
+	for _, at := range []int{0, before, behind} {
+		f := NewFSM()
+		for _, l := range logs[:at] {
+			f.Apply(l)
+		}
+		next := NewFSM()
+		if err := next.Restore(io.NopCloser(bytes.NewReader(snapshotBytes(t, f)))); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range logs[at:] {
+			next.Apply(l)
+		}
+		if got := stateText(t, next.state); got != want {
+			t.Errorf("restarted from a snapshot after %d entries:\n%s\nwant:\n%s", at, got, want)
+		}
+	}
+}
+
+// TestFSM_restore_damaged: parts that are no state change nothing and say so, and
+// nobody waits for them.
+func TestFSM_restore_damaged(t *testing.T) {
+	d := newDriver(t)
+	d.acquire(request("live", "alice", "a"))
+	for part := range uint32(100) {
+		d.do(kindRestore, &restoreCmd{Part: part, Data: bytes.Repeat([]byte("no state "), 10)})
+	}
+	r := d.do(kindRestore, &restoreCmd{Part: 100, End: restoreDone}).(restoreReply)
+	if !r.taken || r.err == nil || d.holder("live") == nil || d.fsm.SnapshotBlocked() {
+		t.Errorf("got %+v, want an error and the state as it was", r)
+	}
+	// A part that is missing, one of another restore, and one that is given up.
+	for _, last := range []*restoreCmd{{Part: 2, End: restoreDone}, {ID: [16]byte{1}, Part: 1, End: restoreDone}} {
+		d.do(kindRestore, &restoreCmd{})
+		if r := d.do(kindRestore, last).(restoreReply); r.taken {
+			t.Errorf("%+v was taken", last)
+		}
+	}
+	d.do(kindRestore, &restoreCmd{})
+	d.do(kindRestore, &restoreCmd{ID: [16]byte{1}, End: restoreGivenUp})
+	if !d.fsm.SnapshotBlocked() {
+		t.Error("another restore was given up")
+	}
+	d.do(kindRestore, &restoreCmd{End: restoreGivenUp})
+	if d.fsm.SnapshotBlocked() || d.holder("live") == nil {
+		t.Error("the restore was not given up")
+	}
+}

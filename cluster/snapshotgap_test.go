@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
+)
+
+// heldLedger is a ledger that stands still when it is given a snapshot.
+type heldLedger struct {
+	ledger
+
+	holding, wait chan struct{}
+}
+
+func (l *heldLedger) Restore(from io.ReadCloser) error {
+	close(l.holding)
+	<-l.wait
+	return l.ledger.Restore(from)
+}
+
+// TestNode_killedBehindSnapshot kills a node that has a snapshot from outside and has
+// not deleted its log yet, which ends far below it. raft deletes it only after the
+// FSM has read the snapshot, which can take long.
+func TestNode_killedBehindSnapshot(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	fsm := &heldLedger{wait: make(chan struct{}), holding: make(chan struct{})}
+	n := lead(t, cfg, fsm)
+	propose(t, n, "a", "b")
+	snapshot := `["from the snapshot"]`
+	done := make(chan error, 1)
+	go func() {
+		meta := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: 1000, Size: int64(len(snapshot))}
+		done <- n.raft.Restore(meta, strings.NewReader(snapshot), 0)
+	}()
+	<-fsm.holding
+	dead := t.TempDir() // what the disk has at the kill
+	if err := os.CopyFS(dead, os.DirFS(cfg.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	close(fsm.wait)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	stop(t, n)
+
+	cfg.DataDir = dead
+	want := []string{"from the snapshot"}
+	for _, line := range []string{"c", "d"} { // and it can be started again
+		again := new(ledger)
+		n = lead(t, cfg, again)
+		propose(t, n, line)
+		want = append(want, line)
+		if diff := cmp.Diff(want, again.content()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if s := n.Status(); s.LogError != "" || s.LastIndex <= 1000 {
+			t.Errorf("got the status %+v, want entries above 1000 and no trouble", s)
+		}
+		stop(t, n)
+	}
+}
+
+// TestLogStore_gap: the log is only given up where a snapshot has all up to the new
+// entry.
+func TestLogStore_gap(t *testing.T) {
+	s, err := newLogStore(newLogFiles(t.TempDir(), newRaftLogger(testLogger(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	store := func(index uint64) error { return s.StoreLog(&raft.Log{Index: index, Term: 1, Data: []byte("x")}) }
+	for index := range uint64(5) {
+		if err := store(index + 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.covered.Store(8)
+	if err := store(10); err == nil {
+		t.Error("entry 10 was stored, and neither log nor snapshot has 9")
+	}
+	if last, err := s.LastIndex(); last != 5 || err != nil {
+		t.Errorf("after that the log ends at %d, error %v, want 5", last, err)
+	}
+	s.covered.Store(9)
+	if err := store(10); err != nil {
+		t.Errorf("entry 10 behind a snapshot up to 9: %v", err)
+	}
+	if first, err := s.FirstIndex(); first != 10 || err != nil {
+		t.Errorf("the log begins at %d, error %v, want 10", first, err)
+	}
+}
