@@ -21,6 +21,9 @@ const (
 	// word, so that the next call makes a new one.
 	pingAfter   = time.Second
 	pingTimeout = time.Second
+	// callerPingAfter is pingAfter on the side that was called: a call that waits in a
+	// queue must have left it 2 s after its node has gone without a word.
+	callerPingAfter = 500 * time.Millisecond
 	// callsStop bounds how long Close waits for the calls of peers.
 	callsStop = time.Second
 )
@@ -62,7 +65,7 @@ func newCalls(port *peerPort, own http.Handler, log *slog.Logger) *calls {
 	c.server = &http.Server{
 		Handler:           http.HandlerFunc(c.serve),
 		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: callerPingAfter, PingTimeout: pingTimeout},
 		ReadHeaderTimeout: helloTimeout,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {

@@ -49,6 +49,14 @@ type parcel struct {
 	body     []byte
 	answers  chan parcelAnswer // gets one, unless nobody waits for it any more
 	flight   *flight           // nil while it is in the queue
+	// counted: it is off flight.left. An answer can come while its caller gives up.
+	counted atomic.Bool
+}
+
+// over takes the call off those that its flight is for, and tells whether it was the
+// last of them.
+func (p *parcel) over() bool {
+	return p.counted.CompareAndSwap(false, true) && p.flight.left.Add(-1) == 0
 }
 
 type parcelAnswer struct {
@@ -85,7 +93,7 @@ func (c *carriers) giveUp(leader string, p *parcel, cause error) parcelAnswer {
 		return parcelAnswer{err: &unsentError{cause}}
 	}
 	// Without one it was answered in the queue, as the engine closed.
-	if p.flight != nil && p.flight.left.Add(-1) == 0 {
+	if p.flight != nil && p.over() {
 		p.flight.cancel()
 	}
 	select {
@@ -191,9 +199,13 @@ func (c *carriers) next(leader string) {
 // calls have theirs, and what is known of the others.
 func (c *carriers) send(ctx context.Context, leader string, batch []*parcel) (answered []bool, err error) {
 	answered = make([]bool, len(batch))
+	count := 0
 	answer := func(i int, a parcelAnswer) {
 		answered[i] = true
-		batch[i].flight.left.Add(-1)
+		count++
+		if p := batch[i]; p.over() && count < len(batch) {
+			p.flight.cancel() // the callers of the rest have gone
+		}
 		batch[i].answers <- a
 	}
 	calls := make([]carriedCall, len(batch))

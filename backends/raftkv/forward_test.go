@@ -3,6 +3,7 @@ package raftkv_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"runtime"
 	"sync/atomic"
@@ -26,7 +27,9 @@ func (l *losing) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.asked.Add(1)
 	res, err := l.RoundTripper.RoundTrip(r)
 	if err == nil && l.lose.Add(-1) >= 0 {
-		return nil, errors.Join(errLostByTest, res.Body.Close())
+		// The answers are behind the head: the call has not been carried out before.
+		_, err = io.Copy(io.Discard, res.Body)
+		return nil, errors.Join(errLostByTest, err, res.Body.Close())
 	}
 	return res, err
 }

@@ -115,3 +115,62 @@ func goroutines(t *testing.T, n *proc.Node) int {
 	}
 	return count
 }
+
+// TestCluster_vanishedGateway pauses a node at which a call waits, as a node without
+// power or network is gone, without a word. The call stops counting, and the next in
+// line is served in its place.
+func TestCluster_vanishedGateway(t *testing.T) {
+	c := proc.StartLeasedCluster(t, proc.Build(t, "leased/cmd/leased"), 3, "")
+	leader, followers := c.Leader(t, c.Nodes[0])
+	at := leader.Only(t)
+	held, err := at.Acquire(t.Context(), acquireRequest("k", time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	queued := func(length int) time.Time {
+		t.Helper()
+		proc.Until(t, fmt.Sprintf("%d wait", length), proc.Patience, func() bool {
+			key, err := at.GetKey(t.Context(), "", held.Lease.KeyID)
+			return err == nil && key.Queue.Length == length
+		})
+		return time.Now()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	wait := func(n *proc.Node, id string) <-chan error {
+		r := acquireRequest("k", time.Minute)
+		r.RequestID, r.Instance, r.Wait = id, id, time.Minute
+		got := make(chan error, 1)
+		one := once(t, n)
+		go func() {
+			_, err := one.Acquire(ctx, r)
+			got <- err
+		}()
+		return got
+	}
+	first := wait(followers[0], "first")
+	queued(1)
+	second := wait(leader, "second")
+	queued(2)
+	followers[0].Pause(t)
+	paused := time.Now()
+	gone := queued(1).Sub(paused)
+	t.Logf("the waiter stopped counting %v after its node was gone", gone)
+	if gone > 3*time.Second {
+		t.Errorf("the waiter counted for %v after its node was gone, want 2 s on a machine that is not busy", gone)
+	}
+	if _, err := at.Release(t.Context(), releaseRequest(held.Lease)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-second:
+		if err != nil {
+			t.Errorf("the second waiter: %v", err)
+		}
+	case <-time.After(proc.Patience):
+		t.Error("the second waiter was not served")
+	}
+	followers[0].Resume(t)
+	cancel()
+	<-first
+}
