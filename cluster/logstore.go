@@ -42,6 +42,9 @@ type logStore struct {
 	failed   atomic.Pointer[trouble] // written with changes held
 	// covered is the index up to which the FSM was given a snapshot, see closeGap.
 	covered atomic.Uint64
+	// keepAbove, if set, returns the index of the older snapshot, 0 for none. What
+	// follows it stays when the log is made shorter at its begin.
+	keepAbove func() uint64
 
 	mu    sync.RWMutex // held for writing while log is replaced or closed; for that, changes is held too
 	log   *wal.WAL
@@ -113,9 +116,24 @@ func (s *logStore) closeGap(w *wal.WAL, entries []*raft.Log) error {
 }
 
 // DeleteRange deletes the entries from first to last, both included, at either
-// end of the log.
+// end of the log. At its begin it deletes less when the older snapshot, should the
+// newer one be damaged, is of use only with what follows it.
 func (s *logStore) DeleteRange(first, last uint64) error {
-	return s.change(func(w *wal.WAL) error { return w.DeleteRange(first, last) })
+	return s.change(func(w *wal.WAL) error {
+		end, err := w.LastIndex()
+		if err != nil {
+			return err
+		}
+		if s.keepAbove != nil && last < end {
+			if older := s.keepAbove(); older > 0 && older+1 >= first {
+				last = min(last, older)
+			}
+		}
+		if last < first {
+			return nil
+		}
+		return w.DeleteRange(first, last)
+	})
 }
 
 // change changes the log. After an error the log has the entries that it had

@@ -35,8 +35,9 @@ type Member struct {
 	Role  string
 	Voter bool
 	// Healthy: the node answers, has its place in the cluster, can write its log, and
-	// is the leader or has heard from it lately. A node that lost its folder has its
-	// place once it votes again.
+	// is the leader or has heard from it lately and has applied all but the newest
+	// 1,024 entries of its log. A node that lost its folder has its place once it votes
+	// again.
 	Healthy bool
 	// Error is why there is nothing below.
 	Error string
@@ -58,6 +59,7 @@ func (n *Node) Members(ctx context.Context) []Member {
 	servers := n.raft.GetConfiguration().Configuration().Servers
 	reports := n.survey(ctx, n.others())
 	reports[n.cfg.NodeID] = n.report()
+	commit := committed(reports)
 	members := make([]Member, 0, len(servers))
 	for _, s := range servers {
 		r := reports[nodeOf(string(s.ID))]
@@ -75,12 +77,27 @@ func (n *Node) Members(ctx context.Context) []Member {
 			}
 			m.LogError = r.LogError
 			heard := r.Role == roleLeader || r.Leader != "" && m.LastContact >= 0 && m.LastContact < 2*heartbeatTimeout
-			m.Healthy = heard && m.LogError == "" && r.Waiting == ""
+			m.Healthy = heard && m.LogError == "" && r.Waiting == "" && r.has(commit)
 		}
 		members = append(members, m)
 	}
 	return members
 }
+
+// committed returns what the newest leader among those who reported has committed.
+func committed(reports map[string]report) uint64 {
+	var leader report
+	for _, r := range reports {
+		if r.err == nil && r.Role == roleLeader && r.Term >= leader.Term {
+			leader = r
+		}
+	}
+	return leader.CommitIndex
+}
+
+// has tells whether a node can take the place of one that has all up to commit,
+// without having to be sent much first.
+func (r *report) has(commit uint64) bool { return r.AppliedIndex+promoteLag >= commit }
 
 // Applies returns nil when every member of the cluster, those without a vote too, has
 // said that its FSM applies commands of the version. Otherwise the error says which
@@ -222,6 +239,9 @@ func (n *Node) add(ctx context.Context, c *changeRequest) error {
 	if err := n.installSelf(ctx); err != nil {
 		return err
 	}
+	if old, ok := n.server(c.NodeID); ok && string(old.ID) == r.ServerID && old.Suffrage == raft.Voter && !c.Voter {
+		return fmt.Errorf("node %s votes: remove it, and add it without a vote when it has an empty folder", c.NodeID)
+	}
 	join := &joinRequest{ClusterID: n.storage.id.get().ClusterID, Voter: c.Voter}
 	if err := n.tellPeer(ctx, c.NodeID, pathJoin, join); err != nil {
 		return err
@@ -265,7 +285,7 @@ func (n *Node) promote(ctx context.Context, node string) (behind string, err err
 		return r.err.Error(), nil //nolint:nilerr // it is how far the node is
 	case r.ServerID != string(s.ID):
 		return "", fmt.Errorf("node %s is %s now, not %s", node, r.ServerID, s.ID)
-	case r.AppliedIndex+promoteLag < commit || r.AppliedIndex == 0:
+	case !r.has(commit) || r.AppliedIndex == 0:
 		return fmt.Sprintf("applied %d of %d entries", r.AppliedIndex, commit), nil
 	}
 	if err := n.set(ctx, string(s.ID), string(s.Address), raft.Voter); err != nil {
@@ -328,12 +348,12 @@ func (n *Node) remove(ctx context.Context, node string) error {
 			}
 			voters++
 			r := reports[nodeOf(string(other.ID))]
-			if other.ID == n.raftID || r.err == nil && r.ServerID == string(other.ID) && r.LogError == "" {
+			if other.ID == n.raftID || r.err == nil && r.ServerID == string(other.ID) && r.LogError == "" && r.has(n.raft.CommitIndex()) {
 				alive++
 			}
 		}
 		if alive <= voters/2 {
-			return fmt.Errorf("%d of the %d voters that would be left answer and can write: without a majority nothing can be decided", alive, voters)
+			return fmt.Errorf("%d of the %d voters that would be left answer, can write and have the log: without a majority nothing can be decided", alive, voters)
 		}
 	}
 	err := n.removeServer(ctx, s.ID)

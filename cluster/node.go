@@ -244,7 +244,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.settler.start()
 	n.undo.push("membership", n.settler.close)
 	if n.port != nil {
-		n.undo.push("silence", watchSilence(n.raft, n.raftID).close)
+		n.undo.push("silence", watchSilence(n.raft, n.raftID, n.askLog).close)
 	}
 
 	n.rounds = &rounds{ask: n.ask, asking: &n.calls}

@@ -83,8 +83,9 @@ type changeRequest struct {
 }
 
 type termAnswer struct {
-	ServerID string `json:"server_id"`
-	Term     uint64 `json:"term"`
+	ServerID  string `json:"server_id"`
+	Term      uint64 `json:"term"`
+	LastIndex uint64 `json:"last_index,omitempty"` // 0 of a release that did not tell
 }
 
 // report returns what this node says of itself.
@@ -112,7 +113,7 @@ func (n *Node) questions() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+pathReport, func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, n.report()) })
 	mux.HandleFunc("GET "+pathTerm, func(w http.ResponseWriter, _ *http.Request) {
-		answerJSON(w, termAnswer{ServerID: string(n.raftID), Term: n.raft.CurrentTerm()})
+		answerJSON(w, termAnswer{ServerID: string(n.raftID), Term: n.raft.CurrentTerm(), LastIndex: n.raft.LastIndex()})
 	})
 	mux.HandleFunc("POST "+pathFound, taking(func(_ context.Context, f *founding) (struct{}, error) {
 		return struct{}{}, n.agree(f)
@@ -214,6 +215,15 @@ func (n *Node) askPeer(ctx context.Context, node, path string, question, answer 
 		return &peerError{text: strings.TrimSpace(string(content)), kind: kindOf(res.StatusCode)}
 	}
 	return json.Unmarshal(content, answer)
+}
+
+// askLog returns where the log of a server ends, 0 when it does not say.
+func (n *Node) askLog(ctx context.Context, server raft.ServerID) uint64 {
+	var a termAnswer
+	if err := n.askPeer(ctx, nodeOf(string(server)), pathTerm, nil, &a); err != nil || a.ServerID != string(server) {
+		return 0
+	}
+	return a.LastIndex
 }
 
 // tellPeer is askPeer where nothing but success is of interest.

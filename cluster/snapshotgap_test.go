@@ -3,8 +3,10 @@ package cluster
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/raft"
@@ -92,5 +94,44 @@ func TestLogStore_gap(t *testing.T) {
 	}
 	if first, err := s.FirstIndex(); first != 10 || err != nil {
 		t.Errorf("the log begins at %d, error %v, want 10", first, err)
+	}
+}
+
+// TestNode_olderSnapshot: the log keeps what follows the older snapshot, with which
+// the node starts when the newest one is damaged.
+func TestNode_olderSnapshot(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.Snapshot = SnapshotConfig{Entries: minTrailing, Interval: time.Hour}
+	n := lead(t, cfg, new(ledger))
+	for i := range 3 {
+		propose(t, n, lines(400*i, 400*(i+1))...)
+		if err := n.Snapshot(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := n.storage.log.FirstIndex()
+	if err != nil || first < 300 {
+		t.Errorf("the log begins at %d, error %v: what both snapshots cover is still there", first, err)
+	}
+	stop(t, n)
+	names := snapshotNames(t, cfg.DataDir)
+	newest := filepath.Join(cfg.DataDir, raftDir, snapshotDir, names[len(names)-1], "state.bin")
+	content, err := os.ReadFile(newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(newest, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fsm := new(ledger)
+	n = lead(t, cfg, fsm)
+	if diff := cmp.Diff(lines(0, 1200), fsm.content()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// And its next snapshot is whole again.
+	propose(t, n, lines(1200, 1210)...)
+	if err := n.Snapshot(testContext(t)); err != nil {
+		t.Error(err)
 	}
 }

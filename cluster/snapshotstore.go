@@ -23,6 +23,7 @@ type snapshotStore struct {
 	mu    sync.Mutex
 	index uint64
 	at    time.Time
+	older uint64 // index of the one before the newest, 0 for none
 }
 
 // newSnapshotStore wraps files, whose snapshots are in the folder dir.
@@ -39,6 +40,9 @@ func newSnapshotStore(files *raft.FileSnapshotStore, dir string) (*snapshotStore
 		}
 		s.index, s.at = metas[0].Index, info.ModTime()
 	}
+	if len(metas) > 1 {
+		s.older = metas[1].Index
+	}
 	return s, nil
 }
 
@@ -50,9 +54,19 @@ func (s *snapshotStore) latest() (index uint64, at time.Time) {
 	return s.index, s.at
 }
 
+// olderIndex returns the index of the snapshot before the newest one, 0 for none.
+func (s *snapshotStore) olderIndex() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.older
+}
+
 func (s *snapshotStore) completed(index uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if index > s.index {
+		s.older = s.index
+	}
 	if index >= s.index {
 		s.index, s.at = index, time.Now()
 	}

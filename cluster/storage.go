@@ -23,7 +23,7 @@ const (
 	tempSuffix   = ".tmp"      // and the suffix of its unfinished snapshots
 
 	// retainSnapshots: raft falls back to the older one when the newer one cannot
-	// be read.
+	// be read. The log keeps what follows it, see logStore.DeleteRange.
 	retainSnapshots = 2
 
 	// cachedEntries is how many of the newest entries are kept in memory for
@@ -84,6 +84,7 @@ func openStorage(ctx context.Context, cfg Config, logger *raftLogger, undo *clea
 	if s.snapshots, err = newSnapshotStore(snapshots, s.path(snapshotDir)); err != nil {
 		return nil, err
 	}
+	s.log.keepAbove = s.snapshots.olderIndex
 	// The names of the log's folder and of the snapshot folder must survive a power cut.
 	if err := syncDir(s.dir); err != nil {
 		return nil, err

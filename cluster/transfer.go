@@ -79,6 +79,9 @@ func (n *Node) successor(ctx context.Context, node string) (raft.Server, error) 
 		if r.err == nil && r.LogError != "" {
 			r.err = errors.New("its log cannot be written: " + r.LogError)
 		}
+		if r.err == nil && !r.has(n.raft.CommitIndex()) {
+			r.err = fmt.Errorf("it has applied %d of %d entries", r.AppliedIndex, n.raft.CommitIndex())
+		}
 		if r.err != nil {
 			why = fmt.Errorf("node %s cannot take over: %w", id, r.err)
 			continue

@@ -80,7 +80,7 @@ func (e *Engine) leaveAll(batch []leaving) {
 			}
 		}
 		told = true
-		if err == nil || e.term() != term || e.isClosed() {
+		if err == nil || term == 0 || e.term() != term || e.isClosed() {
 			return
 		}
 		pause.Reset(leaveRetry)

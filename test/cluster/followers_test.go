@@ -172,5 +172,7 @@ func TestCluster_vanishedGateway(t *testing.T) {
 	}
 	followers[0].Resume(t)
 	cancel()
-	<-first
+	if err := <-first; err == nil {
+		t.Error("the waiter that had gone was served")
+	}
 }

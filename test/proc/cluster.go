@@ -185,6 +185,7 @@ func (c *Cluster) Leader(t *testing.T, at *Node) (leader *Node, followers []*Nod
 // advanced one has.
 func (c *Cluster) Healthy(t *testing.T) {
 	t.Helper()
+	var most uint64 // when it was asked first: the load may go on
 	Succeeds(t, "all nodes are healthy", Patience, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), Patience)
 		defer cancel()
@@ -192,19 +193,24 @@ func (c *Cluster) Healthy(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return healthy(status, len(c.Nodes))
+		if most == 0 {
+			for _, n := range status.Nodes {
+				most = max(most, n.AppliedIndex)
+			}
+		}
+		return healthy(status, len(c.Nodes), most)
 	})
 }
 
-func healthy(status *api.Cluster, want int) error {
+func healthy(status *api.Cluster, want int, applied uint64) error {
 	count := 0
 	for _, n := range status.Nodes {
-		if n.Healthy && n.Voter {
+		if n.Healthy && n.Voter && n.AppliedIndex >= applied {
 			count++
 		}
 	}
 	if count != want || len(status.Nodes) != want {
-		return fmt.Errorf("of %d nodes are healthy voters: %+v", count, status.Nodes)
+		return fmt.Errorf("%d nodes are healthy voters that have entry %d: %+v", count, applied, status.Nodes)
 	}
 	return nil
 }

@@ -1,0 +1,121 @@
+package clustertest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"leased/cluster"
+)
+
+// leadBy has n1 lead.
+func (c *Cluster) leadBy(id string) {
+	c.tb.Helper()
+	c.Eventually(id+" leads", func() bool {
+		leader := c.Leader()
+		return leader == id || c.Node(leader).Transfer(c.Context(), id) == nil && c.Leader() == id
+	})
+}
+
+// slowTo has what the leader n1 sends a node for its log arrive late.
+func (c *Cluster) slowTo(node string, late time.Duration) {
+	c.Net.OnSend(func(from, to string, p []byte) {
+		if from == "n1" && to == node && len(p) > 0 && p[0] == 0 && strings.Contains(string(p[:min(len(p), 4096)]), "payload") {
+			time.Sleep(late) // a network that is not a loopback, a disk that is not a cache
+		}
+	})
+}
+
+// TestCluster_healthyBehind: a node that was away is healthy once it has the log. Who
+// restarts one node after the other waits for that: until then it cannot take the
+// place of another one.
+func TestCluster_healthyBehind(t *testing.T) {
+	t.Parallel()
+	c := New(t, Options{Configure: func(cfg *cluster.Config) {
+		cfg.Snapshot = cluster.SnapshotConfig{Entries: 1 << 20, Interval: time.Hour}
+	}})
+	c.leadBy("n1")
+	c.Stop("n3")
+	var wg sync.WaitGroup
+	for w := range 64 {
+		wg.Go(func() {
+			for i := range 150 {
+				if _, err := c.Node("n1").Propose(c.Context(), fmt.Appendf(nil, "payload-%d-%d", w, i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c.slowTo("n3", 30*time.Millisecond)
+	c.Start("n3")
+	behind := false
+	c.Eventually("n3 is healthy", func() bool {
+		commit := c.Node("n1").Status().CommitIndex
+		for _, m := range c.Node("n1").Members(c.Context()) {
+			if m.ID != "n3" {
+				continue
+			}
+			if m.Healthy && m.AppliedIndex+1024 < commit {
+				t.Errorf("n3 is healthy with %d of %d entries", m.AppliedIndex, commit)
+			}
+			behind = behind || m.AppliedIndex > 0 && !m.Healthy
+			return m.Healthy
+		}
+		return false
+	})
+	if !behind {
+		t.Error("n3 had everything from the start: nothing was tested")
+	}
+}
+
+// TestCluster_slowSecond: a follower that has less of the log does not hold up the
+// election of the one that has more, whatever their ids.
+func TestCluster_slowSecond(t *testing.T) {
+	var took []time.Duration
+	for range 3 {
+		took = append(took, slowSecond(t))
+	}
+	slices.Sort(took)
+	t.Logf("elected after %v", took)
+	// With the longest log first in line it took 0.9 to 1.2 s.
+	if took[1] > 800*time.Millisecond {
+		t.Errorf("another node was elected after %v, want 0.8 s at most in the median", took)
+	}
+}
+
+func slowSecond(t *testing.T) time.Duration {
+	t.Helper()
+	c := New(t, Options{})
+	defer c.close()
+	c.leadBy("n1")
+	c.slowTo("n3", 20*time.Millisecond)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = c.Node("n1").Propose(c.Context(), []byte("payload")) // cut off at the end
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	c.Eventually("entries are on their way", func() bool { return len(c.Lines("n2")) > 50 })
+	c.Net.Isolate("n1")
+	begin := time.Now()
+	c.Eventually("another node leads", func() bool {
+		for _, id := range []string{"n2", "n3"} {
+			if term, _ := c.Node(id).Leadership(); term != 0 {
+				return true
+			}
+		}
+		return false
+	})
+	return time.Since(begin)
+}
