@@ -26,6 +26,39 @@ var ErrNoMember = errors.New("no such member")
 // answer. Nothing was changed.
 var ErrUnreachable = errors.New("it cannot be reached")
 
+// ErrInvalid says that a change of the members makes no sense, and ErrRefused that it
+// could not be made as the cluster was. Nothing was changed.
+var (
+	ErrInvalid = errors.New("invalid change")
+	ErrRefused = errors.New("change refused")
+)
+
+// refusedError is an error of one of these kinds with a text of its own.
+type refusedError struct {
+	kind error
+	err  error
+}
+
+// Error implements error.
+func (e *refusedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the kind, and why.
+func (e *refusedError) Unwrap() []error { return []error{e.kind, e.err} }
+
+func invalidChange(format string, args ...any) error {
+	return &refusedError{ErrInvalid, fmt.Errorf(format, args...)}
+}
+
+func refusedChange(format string, args ...any) error {
+	return &refusedError{ErrRefused, fmt.Errorf(format, args...)}
+}
+
+// halfDone hides what kind of error ended a change of which a step was made: that
+// this node does not lead, say, means no longer that nothing was changed.
+func halfDone(node string, err error) error {
+	return fmt.Errorf("node %s was added, and is not a voter yet: %s", node, err.Error())
+}
+
 // Member is a node as the cluster sees it.
 type Member struct {
 	ID      string
@@ -223,10 +256,10 @@ func (n *Node) set(ctx context.Context, server, address string, suffrage raft.Se
 
 func (n *Node) add(ctx context.Context, c *changeRequest) error {
 	if err := checkNodeID(c.NodeID); err != nil {
-		return err
+		return invalidChange("node.id %w", err)
 	}
 	if c.NodeID == n.cfg.NodeID {
-		return fmt.Errorf("node %s is a member: it leads", c.NodeID)
+		return invalidChange("node %s is a member: it leads", c.NodeID)
 	}
 	if n.port == nil {
 		return fmt.Errorf("node %s: %w: %w", c.NodeID, ErrUnreachable, errNoPeerPort)
@@ -240,15 +273,15 @@ func (n *Node) add(ctx context.Context, c *changeRequest) error {
 		return err
 	}
 	if old, ok := n.server(c.NodeID); ok && string(old.ID) == r.ServerID && old.Suffrage == raft.Voter && !c.Voter {
-		return fmt.Errorf("node %s votes: remove it, and add it without a vote when it has an empty folder", c.NodeID)
+		return invalidChange("node %s votes: remove it, and add it without a vote when it has an empty folder", c.NodeID)
 	}
 	join := &joinRequest{ClusterID: n.storage.id.get().ClusterID, Voter: c.Voter}
 	if err := n.tellPeer(ctx, c.NodeID, pathJoin, join); err != nil {
-		return err
+		return refusedChange("%w", err)
 	}
 	if old, ok := n.server(c.NodeID); ok && string(old.ID) != r.ServerID {
 		if err := n.replace(ctx, old, r.ServerID, c.Address); err != nil {
-			return err
+			return fmt.Errorf("node %s is being replaced: %s", c.NodeID, err.Error())
 		}
 	}
 	if err := n.set(ctx, r.ServerID, c.Address, raft.Nonvoter); err != nil {
@@ -257,8 +290,11 @@ func (n *Node) add(ctx context.Context, c *changeRequest) error {
 	n.log.Info("member added", "member", c.NodeID, "address", c.Address, "voter", c.Voter)
 	for c.Voter {
 		behind, err := n.promote(ctx, c.NodeID)
-		if err != nil || behind == "" {
-			return err
+		switch {
+		case err != nil:
+			return halfDone(c.NodeID, err)
+		case behind == "":
+			return nil
 		}
 		select {
 		case <-time.After(settlePause):
@@ -353,7 +389,7 @@ func (n *Node) remove(ctx context.Context, node string) error {
 			}
 		}
 		if alive <= voters/2 {
-			return fmt.Errorf("%d of the %d voters that would be left answer, can write and have the log: without a majority nothing can be decided", alive, voters)
+			return refusedChange("%d of the %d voters that would be left answer, can write and have the log: without a majority nothing can be decided", alive, voters)
 		}
 	}
 	err := n.removeServer(ctx, s.ID)

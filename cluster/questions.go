@@ -158,6 +158,10 @@ func statusOf(err error) int {
 		return http.StatusFailedDependency
 	case errors.Is(err, ErrNoMember):
 		return http.StatusGone
+	case errors.Is(err, ErrInvalid):
+		return http.StatusUnprocessableEntity
+	case errors.Is(err, ErrRefused):
+		return http.StatusPreconditionFailed
 	case errors.Is(err, raft.ErrNotLeader):
 		return http.StatusMisdirectedRequest
 	}
@@ -170,6 +174,10 @@ func kindOf(status int) error {
 		return ErrUnreachable
 	case http.StatusGone:
 		return ErrNoMember
+	case http.StatusUnprocessableEntity:
+		return ErrInvalid
+	case http.StatusPreconditionFailed:
+		return ErrRefused
 	case http.StatusMisdirectedRequest:
 		return raft.ErrNotLeader
 	}

@@ -65,7 +65,7 @@ func (n *Node) successor(ctx context.Context, node string) (raft.Server, error) 
 		}
 		if s.Suffrage != raft.Voter {
 			if node != "" {
-				return best, fmt.Errorf("node %s is not a voter", node)
+				return best, invalidChange("node %s is not a voter", node)
 			}
 			continue
 		}
@@ -96,7 +96,7 @@ func (n *Node) successor(ctx context.Context, node string) (raft.Server, error) 
 	case node != "" && errors.Is(why, errNoSuccessor):
 		return best, ErrNoMember
 	default:
-		return best, why
+		return best, refusedChange("%w", why)
 	}
 }
 

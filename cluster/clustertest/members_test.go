@@ -58,14 +58,23 @@ func TestCluster_members(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.expectMembers(append(slices.Clone(base), "n4 voter "+Address("n4"))...)
-	for _, wrong := range []struct{ id, address, why string }{
-		{"n5", Address("n5"), "cannot be reached"},
-		{"n5", Address("n4"), "not n5"},
-		{"n 5", Address("n4"), "only letters"},
+	for _, wrong := range []struct {
+		id, address string
+		voter       bool
+		kind        error
+		why         string
+	}{
+		{"n5", Address("n5"), true, cluster.ErrUnreachable, "cannot be reached"},
+		{"n5", Address("n4"), true, cluster.ErrUnreachable, "not n5"},
+		{"n 5", Address("n4"), true, cluster.ErrInvalid, "only letters"},
+		{leader, Address(leader), true, cluster.ErrInvalid, "it leads"},
+		{"n4", Address("n4"), false, cluster.ErrInvalid, "n4 votes"},
 	} {
-		err := c.Node(follower).AddMember(c.Context(), wrong.id, wrong.address, true)
-		if err == nil || !strings.Contains(err.Error(), wrong.why) {
-			t.Errorf("add %s at %s: %v, want …%s…", wrong.id, wrong.address, err, wrong.why)
+		for _, at := range []string{leader, follower} {
+			err := c.Node(at).AddMember(c.Context(), wrong.id, wrong.address, wrong.voter)
+			if !errors.Is(err, wrong.kind) || !strings.Contains(err.Error(), wrong.why) {
+				t.Errorf("add %s at %s, asked of %s: %v, want %v, …%s…", wrong.id, wrong.address, at, err, wrong.kind, wrong.why)
+			}
 		}
 	}
 
@@ -105,7 +114,7 @@ func TestCluster_remove_majority(t *testing.T) {
 	alive := c.Follower(leader, dead)
 	c.Crash(dead)
 	err := c.Node(c.Leader()).RemoveMember(c.Context(), alive)
-	if err == nil || !strings.Contains(err.Error(), "without a majority nothing can be decided") {
+	if !errors.Is(err, cluster.ErrRefused) || !strings.Contains(err.Error(), "without a majority nothing can be decided") {
 		t.Errorf("removing %s while %s is dead: %v, want a refusal", alive, dead, err)
 	}
 	if err := c.Node(c.Leader()).RemoveMember(c.Context(), dead); err != nil {

@@ -48,34 +48,23 @@ func (c *clusterAdmin) AddMember(ctx context.Context, r *api.AddMemberRequest) e
 	if err := checkAddress(r.Address); err != nil {
 		return contract.Invalid("address", "%v", err)
 	}
-	return changeError(ctx, c.node.AddMember(ctx, r.ID, r.Address, !r.NonVoter))
+	return changeError(ctx, "id", c.node.AddMember(ctx, r.ID, r.Address, !r.NonVoter))
 }
 
 // RemoveMember implements gateway.Cluster.
 func (c *clusterAdmin) RemoveMember(ctx context.Context, id string) error {
-	return c.changeMember(ctx, id, c.node.RemoveMember)
+	return changeError(ctx, "id", c.node.RemoveMember(ctx, id))
 }
 
 // Transfer implements gateway.Cluster.
 func (c *clusterAdmin) Transfer(ctx context.Context, to string) error {
-	if to == "" {
-		return changeError(ctx, c.node.Transfer(ctx, to))
-	}
-	return c.changeMember(ctx, to, c.node.Transfer)
-}
-
-func (c *clusterAdmin) changeMember(ctx context.Context, id string, change func(context.Context, string) error) error {
-	for _, m := range c.node.Members(ctx) {
-		if m.ID == id {
-			return changeError(ctx, change(ctx, id))
-		}
-	}
-	return gateway.NotFound("no member has this id; GET /v1/cluster lists them")
+	return changeError(ctx, "to", c.node.Transfer(ctx, to))
 }
 
 // changeError says what is known of a change of the cluster that failed. What it
-// says is for operators: it may name nodes and their addresses.
-func changeError(ctx context.Context, err error) error {
+// says is for operators: it may name nodes and their addresses. field is the one that
+// names the node.
+func changeError(ctx context.Context, field string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -83,7 +72,9 @@ func changeError(ctx context.Context, err error) error {
 		return gateway.NotFound("no member has this id; GET /v1/cluster lists them")
 	case errors.Is(err, cluster.ErrClosed):
 		return contract.Errorf(contract.CodeClosed, err, "this node is stopping")
-	case errors.Is(err, cluster.ErrUnreachable):
+	case errors.Is(err, cluster.ErrInvalid):
+		return contract.Invalid(field, "%v; nothing was changed", err)
+	case errors.Is(err, cluster.ErrUnreachable), errors.Is(err, cluster.ErrRefused):
 		return contract.Errorf(contract.CodeUnavailable, err, "%v; nothing was changed", err)
 	case errors.Is(err, raft.ErrNotLeader):
 		return contract.Errorf(contract.CodeUnavailable, err, "no node leads; look at the cluster's status")
