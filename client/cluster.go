@@ -45,7 +45,7 @@ func (c *Client) Transfer(ctx context.Context, to string) error {
 // again.
 func (c *Client) administer(ctx context.Context, sent *call) error {
 	var got api.ClusterReply
-	sent.once, sent.read = true, into(&got, func(r *api.ClusterReply) bool { return r.Outcome != "" })
+	sent.once, sent.reach, sent.read = true, true, into(&got, func(r *api.ClusterReply) bool { return r.Outcome != "" })
 	return c.do(ctx, sent)
 }
 
@@ -84,13 +84,27 @@ func (c *Client) Restore(ctx context.Context, from io.Reader) (*api.RestoreReply
 
 // stream sends a request whose body or answer is long. The answer is a success.
 func (c *Client) stream(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
-	server := c.servers[c.server.Load()%uint32(len(c.servers))]
+	if body != nil {
+		body = io.NopCloser(body) // for the next server, if this one cannot be reached
+	}
+	for tried := 1; ; tried++ {
+		at := c.server.Load()
+		resp, connected, err := c.streamAt(ctx, c.servers[at%uint32(len(c.servers))], method, path, body)
+		if err == nil || connected || ctx.Err() != nil || tried >= len(c.servers) {
+			return resp, err
+		}
+		c.server.CompareAndSwap(at, at+1)
+	}
+}
+
+// streamAt is stream at one server. Without a connection nothing of the body was read.
+func (c *Client) streamAt(ctx context.Context, server, method, path string, body io.Reader) (_ *http.Response, reached bool, _ error) {
 	sent := &call{changes: body != nil}
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, method, server+clusterPath+path, body)
 	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
+		return nil, true, fmt.Errorf("client: %w", err)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", api.BackupMediaType)
@@ -100,17 +114,17 @@ func (c *Client) stream(ctx context.Context, method, path string, body io.Reader
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, sent.lost(connected.Load(), withoutURL(err)).err
+		return nil, connected.Load(), sent.lost(connected.Load(), withoutURL(err)).err
 	}
 	if resp.StatusCode/100 == 2 {
-		return resp, nil
+		return resp, true, nil
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if err != nil {
-		return nil, sent.lost(true, err).err
+		return nil, true, sent.lost(true, err).err
 	}
-	return nil, sent.refusal(resp, text).err
+	return nil, true, sent.refusal(resp, text).err
 }
 
 // trailer passes on what it is given, and takes the last bytes for the checksum

@@ -32,6 +32,7 @@ type call struct {
 	requestID string // of a call that changes something
 	changes   bool
 	once      bool          // one attempt only
+	reach     bool          // once, at the first server to which there is a connection
 	patient   bool          // Options.RetryFor does not bound it
 	selfBound bool          // the server bounds it by itself and takes no timeout
 	wait      time.Duration // of an acquire
@@ -72,6 +73,7 @@ func (c *Client) do(ctx context.Context, sent *call) error {
 		failed  time.Time // when the first attempt failed
 		unknown bool      // an earlier attempt may have been applied
 		patient = sent.patient
+		tried   int
 	)
 	for {
 		if ctx.Err() != nil {
@@ -100,7 +102,9 @@ func (c *Client) do(ctx context.Context, sent *call) error {
 			// would go to a silent server for ever.
 			c.server.CompareAndSwap(server, server+1)
 		}
-		switch {
+		switch tried++; {
+		case sent.reach && !sent.connected && v.again && ctx.Err() == nil && tried < len(c.servers):
+			continue
 		case !v.again || sent.once:
 			return conclude(v.err, unknown)
 		case ctx.Err() != nil:
