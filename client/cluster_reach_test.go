@@ -19,7 +19,7 @@ import (
 // TestClient_cluster_unreachable: what is done to a cluster is sent once, and to the
 // first server that can be reached; one that took it is not followed by another.
 func TestClient_cluster_unreachable(t *testing.T) {
-	gone, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed at once
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
