@@ -28,7 +28,7 @@ const (
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		proc.AtOnce(20)
+		proc.AtOnce(10)
 		os.Exit(m.Run())
 	}
 	if err := play(role); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -70,8 +71,8 @@ func faults() []fault {
 		},
 		{
 			name: "client paused", over: 2 * ttl, late: 1,
-			begin: func(_ *stage, h *holder) { signal(h.cmd.Process.Pid, syscall.SIGSTOP) },
-			end:   func(_ *stage, h *holder) { signal(h.cmd.Process.Pid, syscall.SIGCONT) },
+			begin: func(_ *stage, h *holder) { h.signal(syscall.SIGSTOP) },
+			end:   func(_ *stage, h *holder) { h.signal(syscall.SIGCONT) },
 		},
 	}
 }
@@ -98,22 +99,66 @@ type holder struct {
 	t       *testing.T
 	command func() *exec.Cmd
 	proxy   *proc.Proxy
-	cmd     *exec.Cmd
-	done    chan struct{}
+	// again tells that it is started again when it ends by itself, as a service
+	// manager would: `leased run` is over when a machine that does too much at once
+	// has it lose the lease.
+	again bool
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	done   chan struct{} // closed when cmd has ended and is not started again
+	killed bool
 }
 
 func (h *holder) start() {
 	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.killed = false
 	h.cmd, h.done = h.command(), make(chan struct{})
 	if err := h.cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
-	go func(cmd *exec.Cmd, done chan struct{}) { defer close(done); _ = cmd.Wait() }(h.cmd, h.done)
+	go h.keep(h.cmd, h.done)
+}
+
+func (h *holder) keep(cmd *exec.Cmd, done chan struct{}) {
+	defer close(done)
+	for again := true; again; {
+		err := cmd.Wait()
+		h.mu.Lock()
+		again = h.again && !h.killed
+		if again {
+			h.t.Logf("a holder ended by itself (%v), and is started again", err)
+			cmd = h.command()
+			h.cmd = cmd
+			if err := cmd.Start(); err != nil {
+				h.t.Errorf("start a holder again: %v", err)
+				again = false
+			}
+		}
+		h.mu.Unlock()
+	}
+}
+
+// signal sends a signal to the process, the next one if it has just ended.
+func (h *holder) signal(sig os.Signal) {
+	h.t.Helper()
+	proc.Succeeds(h.t, "the holder is sent a signal", proc.Patience, func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.killed = h.killed || sig == os.Kill
+		return h.cmd.Process.Signal(sig)
+	})
 }
 
 func (h *holder) kill() {
+	h.mu.Lock()
+	h.killed = true
 	_ = h.cmd.Process.Kill() // it may have ended by itself
-	<-h.done
+	done := h.done
+	h.mu.Unlock()
+	<-done
 }
 
 func newStage(t *testing.T, bin string, b backend, key string, underRun bool) *stage {
@@ -125,7 +170,7 @@ func newStage(t *testing.T, bin string, b backend, key string, underRun bool) *s
 	s := &stage{t: t, bin: bin, dir: t.TempDir(), config: b.config, key: key, observer: newObserver(t), holders: map[string]*holder{}}
 	s.serve()
 	for _, name := range []string{"one", "two"} {
-		h := &holder{t: t, proxy: proc.StartProxy(t, strings.TrimPrefix(s.server.URL, "http://"))}
+		h := &holder{t: t, again: underRun, proxy: proc.StartProxy(t, strings.TrimPrefix(s.server.URL, "http://"))}
 		h.command = func() *exec.Cmd {
 			cmd, role := exec.Command(exe), "holder"
 			if underRun {
@@ -184,9 +229,7 @@ func TestHolding(t *testing.T) {
 			s.observer.waitFor(1, "somebody holds the key")
 			time.Sleep(rand.N(ttl))
 			name, before := s.observer.now()
-			if err := syscall.Kill(s.holders[name].cmd.Process.Pid, sig); err != nil {
-				t.Fatal(err)
-			}
+			s.holders[name].signal(sig)
 			s.observer.waitFor(before+1, "the key has passed to another")
 			s.check(0)
 		})
