@@ -25,9 +25,8 @@ build: ## Build a static ./bin/leased.
 # The packages whose tests hold nothing to a time that users were promised: two of
 # them may run at once. Every other package runs alone, one that is new too: two
 # suites on two cores would measure each other.
-# The longest is the first.
-TOGETHER := ./test/fleet ./client/... ./cluster/clustertest ./cmd/... ./contract/... \
-	./gateway/api ./test/arch ./test/deploy ./test/docs ./test/proc
+TOGETHER := ./client/guard ./cmd/... ./contract/... ./gateway/api \
+	./test/arch ./test/deploy ./test/docs ./test/fleet ./test/proc
 # -count=1: the end-to-end tests build the program, which the cache cannot see.
 # -vet=off: go vet has seen everything, and more.
 GO_TEST := go test -race -count=1 -vet=off -timeout $(TEST_TIMEOUT)

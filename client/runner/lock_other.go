@@ -12,3 +12,5 @@ import (
 func lock(string) (*os.File, error) {
 	return nil, fmt.Errorf("lock: %w on this system", errors.ErrUnsupported)
 }
+
+func unlock(f *os.File) error { return f.Close() }

@@ -33,3 +33,9 @@ func lock(path string) (*os.File, error) {
 	}
 	return nil, errors.Join(err, f.Close())
 }
+
+// unlock lets others in. Closing the file is not enough: a process that is just
+// being started by another goroutine has the file open until it runs its program.
+func unlock(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+}

@@ -191,4 +191,4 @@ func (s *store) at(step string) {
 }
 
 // close lets another runner in.
-func (s *store) close() error { return s.lock.Close() }
+func (s *store) close() error { return unlock(s.lock) }

@@ -19,7 +19,6 @@ import (
 // grow with how many wait: for two thousand, or ten thousand under LEASED_CHAOS, it
 // is what it is for a hundred.
 func TestCrowd(t *testing.T) {
-	t.Parallel()
 	crowd := 2000
 	if os.Getenv("LEASED_CHAOS") != "" {
 		crowd = 10_000
@@ -49,7 +48,6 @@ namespaces:
 		"etcd":   func() float64 { return proc.Metric(t, etcd.Endpoints()[0], "grpc_server_started_total") },
 	} {
 		t.Run(namespace, func(t *testing.T) {
-			t.Parallel()
 			few := passing(t, c, server, namespace, "few", 100, operations)
 			many := passing(t, c, server, namespace, "many", crowd, operations)
 			t.Logf("operations a release: %.1f with 100 waiting, %.1f with %d", few, many, crowd)

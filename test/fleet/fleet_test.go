@@ -16,7 +16,6 @@ import (
 // LEASED_CHAOS, renew them for a minute, or for ten, on one raftkv node. Each takes
 // one request an interval for all of its leases, and none is lost.
 func TestFleet(t *testing.T) {
-	t.Parallel()
 	const holders, life = 100, 30 * time.Second
 	leases, lasts, long := 200, time.Minute, os.Getenv("LEASED_CHAOS") != ""
 	if long {
