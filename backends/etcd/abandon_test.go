@@ -174,12 +174,7 @@ func TestTurn_replay_otherGuess(t *testing.T) {
 	if st, err = s.load(ctx, a.ref, newAttempt(&other).want()); err != nil {
 		t.Fatal(err)
 	}
-	copied := newAttempt(&a.req)
-	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
-	sp := &spot{a: copied}
-	l.mu.Lock()
-	l.join1(sp)
-	l.mu.Unlock()
+	l := lineOfCopy(s, a)
 	turn := &turn{l: l, st: st, q: st.queue}
 	if err := turn.replay(ctx, l.snapshot()[0], &seen); err != nil {
 		t.Fatal(err)
@@ -207,12 +202,7 @@ func TestTurn_replay_undone(t *testing.T) {
 	if ok, err := s.undo(ctx, a, &share{id: g.record.id, rev: g.record.rev}); !ok || err != nil {
 		t.Fatalf("undo: got %v, error %v", ok, err)
 	}
-	copied := newAttempt(&a.req)
-	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
-	sp := &spot{a: copied}
-	l.mu.Lock()
-	l.join1(sp)
-	l.mu.Unlock()
+	l := lineOfCopy(s, a)
 	turn := &turn{l: l, st: before, q: before.queue}
 	seen := *st.answer
 	if err := turn.replay(ctx, l.snapshot()[0], &seen); !errors.Is(err, undoneError{}) || len(turn.answers) != 0 {
@@ -281,4 +271,13 @@ func TestTurn_serve_pending(t *testing.T) {
 	if got := <-answer; got.res.Outcome != contract.OutcomeAcquired {
 		t.Errorf("got %v, error %v", got.res.Outcome, got.err)
 	}
+}
+
+// lineOfCopy returns a line at which a copy of the attempt waits. It does not run.
+func lineOfCopy(s *Store, a *attempt) *line {
+	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.join1(&spot{a: newAttempt(&a.req)})
+	return l
 }
