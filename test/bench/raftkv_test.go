@@ -25,7 +25,7 @@ const minRatio = 0.60
 const maxOverhead = 500 * time.Microsecond
 
 func TestBench_Throughput(t *testing.T) {
-	const rounds, each = 5, 4 * time.Second
+	const rounds, each = 9, 2 * time.Second
 	bare := proc.StartPrinting(t, proc.Build(t, "leased/test/bench/bare"))
 	leased := proc.StartLeased(t, proc.Build(t, "leased/cmd/leased"), t.TempDir())
 	var bares, leaseds, ratios []float64

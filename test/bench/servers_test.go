@@ -62,7 +62,7 @@ func startGateway(t *testing.T, config string) *proc.Server {
 }
 
 func TestBench_Valkey(t *testing.T) {
-	const rounds, each = 5, 4 * time.Second
+	const rounds, each = 9, 2 * time.Second
 	bare := proc.StartPrinting(t, proc.Build(t, "leased/test/bench/bare"))
 	gateway := startOnValkey(t)
 	cycles(t, []string{bare.URL}, time.Second, 100)
@@ -82,7 +82,7 @@ func TestBench_Valkey(t *testing.T) {
 }
 
 func TestBench_Etcd(t *testing.T) {
-	const rounds, each = 5, 4 * time.Second
+	const rounds, each = 9, 2 * time.Second
 	gateway, server := startOnEtcd(t)
 	etcdCycles(t, server.Endpoints(), time.Second)
 	cycles(t, []string{gateway.URL}, time.Second, 101)
