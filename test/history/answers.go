@@ -1,0 +1,232 @@
+package history
+
+import (
+	"fmt"
+	"time"
+)
+
+// grantedOnce wants each grant that a client was told of in the server's history,
+// once and with its token, and no lease to have ended twice.
+func (h *History) grantedOnce(leases map[string]*lease) []Violation {
+	var bad []Violation
+	for _, l := range leases {
+		say := func(format string, args ...any) {
+			bad = append(bad, Violation{Rule: GrantedOnce, Key: l.key, Says: fmt.Sprintf("token %d of request %s ", l.token, l.request) + fmt.Sprintf(format, args...)})
+		}
+		if n := l.has("acquired"); n != 1 {
+			say("stands in the server's history %d times", n)
+		}
+		for _, e := range l.events {
+			if e.Token != l.token || e.Key != l.key {
+				say("stands in the server's history with token %d of key %s", e.Token, e.Key)
+			}
+		}
+		if n := l.has("released") + l.has("expired") + l.has("revoked"); n > 1 || l.has("revoked") > 0 {
+			say("ended %d times, %d of them by a revocation that nobody asked for", n, l.has("revoked"))
+		}
+		if l.has("released") > 0 && !l.mayBeReleased() {
+			say("was released, which nobody asked for")
+		}
+		told := 0
+		for _, o := range l.uses {
+			if o.Verb == Release && o.Answer.Outcome == Released {
+				told++
+			}
+		}
+		if told > 0 && l.has("released") == 0 {
+			say("was released, as a client was told, and the server's history does not say so")
+		}
+	}
+	return bad
+}
+
+// mayBeReleased tells that a client asked for it, or that its grant can have been
+// undone because it crossed the end of its wait.
+func (l *lease) mayBeReleased() bool {
+	for _, o := range l.uses {
+		if o.Verb == Release && o.Token == l.token && !o.certainlyNot() {
+			return true
+		}
+	}
+	for _, o := range l.acquires {
+		if o.granted() {
+			return false
+		}
+	}
+	return true
+}
+
+// notApplied wants a request that was certainly not applied, whenever it was sent,
+// not to have been granted anything. A conflict is an answer as well: if it was no,
+// no lease of the request is left.
+func (h *History) notApplied(leases map[string]*lease) []Violation {
+	var bad []Violation
+	for _, l := range leases {
+		last, certain := "nobody", true
+		for _, o := range l.acquires {
+			certain = certain && (o.certainlyNot() || o.Answer.Outcome == Conflict && l.has("released") == 0)
+			last = o.ID + ", who was told " + o.Answer.Outcome
+		}
+		if certain {
+			bad = append(bad, Violation{Rule: NotApplied, Key: l.key, Says: fmt.Sprintf("token %d was granted to request %s of %s", l.token, l.request, last)})
+		}
+	}
+	return bad
+}
+
+// compared wants a call that presents another token than its lease's to be refused,
+// and one that presents the right one not to be refused for that.
+func (h *History) compared(leases map[string]*lease) []Violation {
+	var bad []Violation
+	for _, l := range leases {
+		for _, o := range l.uses {
+			right := o.Token == l.token
+			refused := o.Answer.Outcome == StaleToken || o.Answer.Outcome == NotOwner
+			if right && !refused || !right && !o.done() {
+				continue
+			}
+			bad = append(bad, Violation{Rule: Compared, Key: l.key, AtNS: o.CalledNS, Says: fmt.Sprintf(
+				"%s was answered %s for token %d of the lease with token %d", o.Verb, o.Answer.Outcome, o.Token, l.token)})
+		}
+	}
+	return bad
+}
+
+// requestIDs wants a request id to stand for what was granted to it first: with
+// another job it is refused, and with the same one there is no second lease.
+func (h *History) requestIDs() []Violation {
+	var bad []Violation
+	first := map[string]*Op{}
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		if o.granted() && (first[o.Request] == nil || o.ReturnedNS < first[o.Request].ReturnedNS) {
+			first[o.Request] = o
+		}
+	}
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		f := first[o.Request]
+		if o.Verb != Acquire || f == nil {
+			continue
+		}
+		say := func(what string) {
+			bad = append(bad, Violation{Rule: RequestIDs, Key: o.Key, AtNS: o.CalledNS, Says: fmt.Sprintf(
+				"%s repeated request %s, which was granted token %d, and was answered %s: %s", o.ID, o.Request, f.Answer.Token, o.Answer.Outcome, what)})
+		}
+		same := o.Job == f.Job
+		after := o.CalledNS > f.ReturnedNS
+		switch {
+		case o.unknown() || o.certainlyNot():
+		case o.granted() && o.Answer.Lease != f.Answer.Lease:
+			say("a second lease")
+		case !same && o.granted():
+			say("it asked for something else")
+		case !same && after && o.Answer.Outcome != Reused:
+			say("it asked for something else, and was not told so")
+		case same && o.Answer.Outcome == Reused:
+			say("it asked for the same")
+		case same && after && (o.Answer.Outcome == Conflict || o.granted() && !o.Answer.Replayed):
+			say("the answer was not the first one again")
+		}
+	}
+	return bad
+}
+
+// fenced wants the tokens that the register accepted never to fall, and each to be
+// one holder's.
+func (h *History) fenced() []Violation {
+	var bad []Violation
+	high := map[string]Written{}
+	for _, w := range h.Writes {
+		before, seen := high[w.Key]
+		switch {
+		case seen && w.Token < before.Token:
+			bad = append(bad, Violation{Rule: Fenced, Key: w.Key, Says: fmt.Sprintf("the register accepted token %d after token %d", w.Token, before.Token)})
+			continue
+		case seen && w.Token == before.Token && w.Instance != before.Instance:
+			bad = append(bad, Violation{Rule: Fenced, Key: w.Key, Says: fmt.Sprintf("token %d is that of %s and of %s", w.Token, before.Instance, w.Instance)})
+		}
+		high[w.Key] = w
+	}
+	return bad
+}
+
+func (h *History) noDefect() []Violation {
+	var bad []Violation
+	for i := range h.Ops {
+		if o := &h.Ops[i]; o.Answer.Outcome == Internal || o.Answer.Outcome == Invalid {
+			bad = append(bad, Violation{Rule: NoDefect, Key: o.Key, AtNS: o.CalledNS, Says: fmt.Sprintf("%s was answered %s: %s", o.ID, o.Answer.Outcome, o.Answer.Detail)})
+		}
+	}
+	return bad
+}
+
+// onTime wants nobody to be told that a lease is held after the latest instant at
+// which it can have begun, its TTL and what is allowed on top. Of a renewal without
+// an answer nobody knows when it happened: such leases are left out.
+func (h *History) onTime(leases map[string]*lease, p Promise) []Violation {
+	byInstance := map[string]*lease{}
+	latest := map[*lease]int64{}
+	for _, l := range leases {
+		if end, ok := l.latestEnd(); ok {
+			latest[l], byInstance[l.instance] = end, l
+		}
+	}
+	var bad []Violation
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		var l *lease
+		switch o.Answer.Outcome {
+		case Conflict:
+			l = byInstance[o.Answer.Holder]
+		case Renewed:
+			l = leases[o.Lease]
+		case Current:
+			l = leases[o.Answer.Lease]
+		}
+		end, known := latest[l]
+		if l == nil || !known || l.key != o.Key {
+			continue
+		}
+		called := o.CalledNS
+		if o.WaitMS > 0 {
+			continue // the holder was one of any moment of the wait
+		}
+		if late := called - end; late > int64(p.Slack)+h.allowed(l, called, p) {
+			bad = append(bad, Violation{Rule: OnTime, Key: l.key, AtNS: called, Says: fmt.Sprintf(
+				"%s was answered %s for token %d %v after it should have ended, %v are declared", o.ID, o.Answer.Outcome, l.token, time.Duration(late), p.Slack)})
+		}
+	}
+	return bad
+}
+
+// latestEnd returns the latest instant at which the lease's TTL can have passed, not
+// ok if that cannot be told.
+func (l *lease) latestEnd() (end int64, ok bool) {
+	for _, o := range append(l.acquires, l.uses...) {
+		switch {
+		case o.Verb == Release:
+		case o.Verb == Renew && o.unknown():
+			return 0, false
+		case o.granted() && !o.Answer.Replayed, o.Answer.Outcome == Renewed && !o.Answer.Replayed:
+			end, ok = max(end, o.ReturnedNS+o.Answer.TTLMS*millisecond), true
+		}
+	}
+	return end, ok
+}
+
+// allowed is how much later a lease may end because of the faults between its grant
+// and an instant.
+func (h *History) allowed(l *lease, until int64, p Promise) int64 {
+	var more int64
+	from := int64(never)
+	for _, o := range l.acquires {
+		from = min(from, o.CalledNS)
+	}
+	for _, f := range h.Faults {
+		if f.FromNS < until && f.ToNS > from {
+			more += f.ToNS - f.FromNS + int64(p.FaultSlack)
+		}
+	}
+	return more
+}
