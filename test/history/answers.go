@@ -76,12 +76,15 @@ func (h *History) notApplied(leases map[string]*lease) []Violation {
 
 // compared wants a call that presents another token than its lease's to be refused,
 // and one that presents the right one not to be refused for that.
-func (h *History) compared(leases map[string]*lease) []Violation {
+func (h *History) compared(leases map[string]*lease, p Promise) []Violation {
 	var bad []Violation
 	for _, l := range leases {
 		for _, o := range l.uses {
 			right := o.Token == l.token
 			refused := o.Answer.Outcome == StaleToken || o.Answer.Outcome == NotOwner
+			if p.Loses {
+				refused = false // the request may have been granted again, under the same lease id
+			}
 			if right && !refused || !right && !o.done() {
 				continue
 			}
@@ -203,13 +206,20 @@ func (h *History) onTime(leases map[string]*lease, p Promise) []Violation {
 // latestEnd returns the latest instant at which the lease's TTL can have passed, not
 // ok if that cannot be told.
 func (l *lease) latestEnd() (end int64, ok bool) {
-	for _, o := range append(l.acquires, l.uses...) {
+	latest := func(o *Op) { end, ok = max(end, o.ReturnedNS+o.Answer.TTLMS*millisecond), true }
+	for _, replays := range []bool{false, true} { // those only where the first answer was lost
+		for _, o := range l.acquires {
+			if o.granted() && o.Answer.Replayed == replays && (!replays || !ok) {
+				latest(o)
+			}
+		}
+	}
+	for _, o := range l.uses {
 		switch {
-		case o.Verb == Release:
 		case o.Verb == Renew && o.unknown():
 			return 0, false
-		case o.granted() && !o.Answer.Replayed, o.Answer.Outcome == Renewed && !o.Answer.Replayed:
-			end, ok = max(end, o.ReturnedNS+o.Answer.TTLMS*millisecond), true
+		case o.Answer.Outcome == Renewed:
+			latest(o)
 		}
 	}
 	return end, ok

@@ -47,7 +47,7 @@ func (h *History) Check(p Promise) []Violation {
 	var all []Violation
 	all = append(all, h.tokensRise(leases)...)
 	all = append(all, h.notApplied(leases)...)
-	all = append(all, h.compared(leases)...)
+	all = append(all, h.compared(leases, p)...)
 	all = append(all, h.fenced()...)
 	all = append(all, h.noDefect()...)
 	if p.Loses {

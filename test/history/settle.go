@@ -31,30 +31,35 @@ func (h *History) settle(key string, leases map[string]*lease) []*step {
 	return steps
 }
 
-// granted returns the step that granted the lease. It lies in the call that was told
-// so, or in one that was not told anything, before anybody was told of it again.
+// granted returns the step that granted the lease. It lies in one of the calls that
+// were told of it, or of nothing, before anybody was told. That an answer is not a
+// replay says that nobody was told before, not that its call was the one: a waiter's
+// grant can be taken by the call that comes back for it.
 func (l *lease) granted() *step {
 	s := &step{what: grant, lease: l.id, token: l.token, holder: l.instance, called: math.MaxInt64, ends: never}
-	first := false // a call was told that it was the one
-	for _, o := range l.acquires {
-		first = first || o.granted() && !o.Answer.Replayed && o.Answer.Lease == l.id
-	}
-	found := false
+	undone := int64(math.MaxInt64) // a grant that crossed the end of its wait
 	for _, o := range l.acquires {
 		told := o.Answer.Lease == l.id
 		if told {
 			s.ends = min(s.ends, o.ReturnedNS)
 		}
-		if first && (!o.granted() || o.Answer.Replayed) || o.certainlyNot() {
-			continue
+		switch {
+		case told || o.unknown():
+			s.called = min(s.called, o.CalledNS)
+		case o.Answer.Outcome == Conflict:
+			undone = min(undone, o.CalledNS)
 		}
-		s.called, found = min(s.called, o.CalledNS), true
-		s.ttl = o.TTLMS * millisecond
+		if !o.certainlyNot() && s.ttl == 0 {
+			s.ttl = o.TTLMS * millisecond
+		}
 		if o.granted() {
 			s.ttl = o.Answer.TTLMS * millisecond
 		}
 	}
-	if !found {
+	if s.called == math.MaxInt64 {
+		s.called = undone
+	}
+	if s.called == math.MaxInt64 {
 		return nil // nobody asked for it; that is a rule of its own
 	}
 	return s

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -29,6 +30,7 @@ type Node struct {
 	Data string   // its data directory
 	Addr string   // of its HTTP server, whether or not it runs
 	Peer string   // of its peer port
+	Via  string   // where the others reach that port; Peer unless it is set
 	Env  []string // besides the test's own
 }
 
@@ -84,7 +86,7 @@ func (c *Cluster) Launch(t *testing.T, n *Node) {
 	fmt.Fprintf(&config, "node: {id: %s, data_dir: %s}\nhttp: {listen: %q}\n", n.ID, n.Data, n.Addr)
 	fmt.Fprintf(&config, "cluster:\n  listen: %q\n  members:\n", n.Peer)
 	for _, m := range c.Nodes {
-		fmt.Fprintf(&config, "    %s: %q\n", m.ID, m.Peer)
+		fmt.Fprintf(&config, "    %s: %q\n", m.ID, cmp.Or(m.Via, m.Peer))
 	}
 	config.WriteString(c.extra)
 	file := filepath.Join(n.Dir, "leased.yaml")
@@ -107,18 +109,6 @@ func (c *Cluster) Launch(t *testing.T, n *Node) {
 func (n *Node) WaitReady(t *testing.T) {
 	t.Helper()
 	n.waitForStatus(t, n.Dir, "/readyz")
-}
-
-// Pause stops the node until Resume.
-func (n *Node) Pause(t *testing.T) {
-	t.Helper()
-	Pause(t, n.cmd.Process)
-}
-
-// Resume lets a node that was paused go on.
-func (n *Node) Resume(t *testing.T) {
-	t.Helper()
-	Resume(t, n.cmd.Process)
 }
 
 // Signal sends a signal to the node.

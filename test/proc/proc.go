@@ -192,3 +192,15 @@ func Memory(t *testing.T, pid int, field string) int64 {
 	t.Fatalf("process %d has no %s", pid, field)
 	return 0
 }
+
+// Pause stops the server until Resume.
+func (s *Server) Pause(t TB) {
+	t.Helper()
+	Pause(t, s.cmd.Process)
+}
+
+// Resume lets a server that was paused go on.
+func (s *Server) Resume(t TB) {
+	t.Helper()
+	Resume(t, s.cmd.Process)
+}

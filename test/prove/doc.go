@@ -1,0 +1,14 @@
+// Package prove runs lease services of every kind under load while things happen to
+// them, and has package history judge what their clients saw. It then shows that the
+// judgement can be negative: services that are wrong in one way each are caught.
+//
+// Clients are processes of their own that speak HTTP and nothing else. What they do,
+// and what is done to the servers and to them, comes from one seed, which each test
+// prints. It does not make a run again, since the machine has a say in what meets
+// what, but the same things are tried in the same order. SEED, DURATION and ARTEFACTS
+// in the environment choose the seed, how long there is load, and where histories,
+// logs and timelines are kept; `make chaos` sets them.
+//
+// It knows no store: what a deployment promises stands in this package as it does in
+// docs/guarantees.md.
+package prove

@@ -1,0 +1,256 @@
+package prove
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"leased/client"
+	"leased/test/history"
+	"leased/test/proc"
+)
+
+// clients is how many processes there are, of two workers each.
+const clients = 4
+
+// run is one load on one deployment.
+type run struct {
+	t        *testing.T
+	dir      string // of what is kept
+	d        *deployment
+	role     role // of the clients, but for name and file
+	clients  []*process
+	rng      *rand.Rand
+	register string
+	history  history.History
+}
+
+// process is a client.
+type process struct {
+	name   string
+	starts int
+	files  []string
+	cmd    *exec.Cmd
+}
+
+// seed returns the seed of all that is left to chance: SEED, or another one each time.
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("SEED")
+	if text == "" {
+		return rand.Uint64() >> 1
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("SEED: %v", err)
+	}
+	return n
+}
+
+// duration returns for how long there is load: DURATION, or short.
+func duration(t *testing.T, short time.Duration) time.Duration {
+	t.Helper()
+	text := os.Getenv("DURATION")
+	if text == "" {
+		return short
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("DURATION: %v", err)
+	}
+	return d
+}
+
+func newRun(t *testing.T, d *deployment, seed uint64) *run {
+	t.Helper()
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(t.Name())) // it cannot fail
+	r := &run{
+		t: t, dir: t.ArtifactDir(), d: d, register: newRegister(t),
+		rng:  rand.New(rand.NewPCG(seed, h.Sum64())),
+		role: role{Seed: seed, Servers: d.servers, Keys: []string{"one", "two", "three"}},
+	}
+	t.Logf("seed %d: repeat it with SEED=%d", seed, seed)
+	r.role.Register = r.register
+	for i := range clients {
+		p := &process{name: fmt.Sprint("c", i+1)}
+		r.clients = append(r.clients, p)
+		t.Cleanup(func() { r.end(p, os.Kill) })
+		r.start(p)
+		r.d.faults = append(r.d.faults,
+			fault{p.name + ": killed", func() { r.end(p, os.Kill) }, func() { r.start(p) }},
+			fault{p.name + ": paused", func() { proc.Pause(t, p.cmd.Process) }, func() { proc.Resume(t, p.cmd.Process) }},
+		)
+	}
+	return r
+}
+
+// start starts a client, each time under another name.
+func (r *run) start(p *process) {
+	r.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p.starts++
+	role := r.role
+	role.Name = fmt.Sprintf("%s.%d", p.name, p.starts)
+	role.File = filepath.Join(r.dir, "calls-"+role.Name+".jsonl")
+	p.files = append(p.files, role.File)
+	text, err := json.Marshal(role)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p.cmd = exec.Command(exe)
+	p.cmd.Env = append(os.Environ(), roleVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	p.cmd.Stderr = os.Stderr
+	if err := p.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// end ends a client with a signal, if it runs.
+func (r *run) end(p *process, s os.Signal) {
+	r.t.Helper()
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(s) // it may have ended by itself
+	err := p.cmd.Wait()
+	p.cmd = nil
+	if s != os.Kill && err != nil {
+		r.t.Errorf("client %s: %v", p.name, err)
+	}
+}
+
+// sleep lets the load go on for a part of limit.
+func (r *run) sleep(least, limit time.Duration) {
+	time.Sleep(least + time.Duration(r.rng.Int64N(int64(limit-least))))
+}
+
+// torment does one thing after the other to the service for a time.
+func (r *run) torment(lasting time.Duration) {
+	r.t.Helper()
+	for end := time.Now().Add(lasting); time.Now().Before(end); {
+		r.sleep(300*time.Millisecond, 1500*time.Millisecond)
+		f := r.d.faults[r.rng.IntN(len(r.d.faults))]
+		happened := history.Fault{Name: f.name, FromNS: history.Now()}
+		f.begin()
+		r.sleep(100*time.Millisecond, 2500*time.Millisecond)
+		f.mend()
+		r.d.await(r.t)
+		happened.ToNS = history.Now()
+		r.history.Faults = append(r.history.Faults, happened)
+	}
+	r.sleep(300*time.Millisecond, 1500*time.Millisecond)
+}
+
+// collect ends the clients and gathers what they and the server know.
+func (r *run) collect() {
+	r.t.Helper()
+	for _, p := range r.clients {
+		r.end(p, syscall.SIGTERM)
+		for _, file := range p.files {
+			ops, err := history.Read(file)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			r.history.Ops = append(r.history.Ops, ops...)
+			if err := os.Remove(file); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	slices.SortFunc(r.history.Ops, func(a, b history.Op) int { return int(a.CalledNS - b.CalledNS) })
+	r.history.Writes = written(r.t, r.register)
+	c, err := client.New(client.Options{Servers: r.d.direct})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	for _, name := range r.role.Keys {
+		r.history.Events = append(r.history.Events, events(r.t, c, name)...)
+	}
+}
+
+// events returns a key's history, oldest first.
+func events(t *testing.T, c *client.Client, name string) []history.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), proc.Patience)
+	defer cancel()
+	resolved, err := c.Resolve(ctx, "", key(name))
+	if err != nil {
+		t.Fatalf("resolve key %s: %v", name, err)
+	}
+	var all []history.Event
+	for cursor := ""; ; {
+		page, err := c.History(ctx, client.HistoryRequest{KeyID: resolved.KeyID, Limit: 1000, Cursor: cursor})
+		if err != nil {
+			t.Fatalf("history of key %s: %v", name, err)
+		}
+		for _, e := range page.Events {
+			all = append(all, history.Event{Key: name, Event: e.Event, Lease: e.LeaseID, Token: e.Token, Request: e.RequestID, Reason: e.Reason})
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			slices.Reverse(all)
+			return all
+		}
+	}
+}
+
+// judge returns what is wrong, and says how much was looked at.
+func (r *run) judge() []history.Violation {
+	r.t.Helper()
+	outcomes := map[string]int{}
+	for i := range r.history.Ops {
+		o := &r.history.Ops[i]
+		outcomes[o.Verb+" "+o.Answer.Outcome]++
+	}
+	began := time.Now()
+	bad := r.history.Check(r.d.promise)
+	r.t.Logf("%d calls, %d writes accepted, %d faults, %d violations (found in %v); answers: %v", len(r.history.Ops), len(r.history.Writes),
+		len(r.history.Faults), len(bad), time.Since(began).Round(time.Millisecond), outcomes)
+	// A service that grants nothing keeps every law.
+	if n := outcomes["acquire acquired"]; n < 20 {
+		r.t.Errorf("there were %d grants, want at least 20", n)
+	}
+	return bad
+}
+
+// keep writes down what there is, and keeps it where the test has failed.
+func (r *run) keep(bad []history.Violation) {
+	r.t.Helper()
+	save := func(err error) {
+		r.t.Helper()
+		if err != nil {
+			r.t.Error(err)
+		}
+	}
+	save(history.Save(filepath.Join(r.dir, "calls.jsonl"), r.history.Ops))
+	save(history.Save(filepath.Join(r.dir, "events.jsonl"), r.history.Events))
+	save(history.Save(filepath.Join(r.dir, "writes.jsonl"), r.history.Writes))
+	save(history.Save(filepath.Join(r.dir, "faults.jsonl"), r.history.Faults))
+	for i, log := range r.d.logs {
+		text, err := os.ReadFile(log)
+		save(err)
+		save(os.WriteFile(filepath.Join(r.dir, fmt.Sprintf("server-%d.log", i+1)), text, 0o600))
+	}
+	if len(bad) == 0 {
+		return
+	}
+	kept, err := os.MkdirTemp("", "leased-prove-")
+	save(err)
+	save(os.CopyFS(kept, os.DirFS(r.dir)))
+	r.t.Logf("what was seen is in %s", kept)
+}
