@@ -25,6 +25,7 @@ func TestStore_abandon_holder(t *testing.T) {
 		holder  *record
 		asked   time.Time
 		pending bool
+		blind   bool             // nobody has looked whether the attempt was answered before
 		want    contract.Outcome // 0 for outcome_unknown
 	}{
 		{name: "nothing was seen"},
@@ -33,9 +34,10 @@ func TestStore_abandon_holder(t *testing.T) {
 		{name: "the line saw somebody before", holder: other, asked: before},
 		{name: "the line saw nobody since", saw: other, asked: after},
 		{name: "the line saw a lease of the request's own", holder: own, asked: after},
+		{name: "the line has not looked for the attempt's answer", holder: other, asked: after, blind: true},
 		{name: "a grant is on its way", saw: other, holder: other, asked: after, pending: true},
 	} {
-		w := &waiter{ch: make(chan told, 1), since: a.began, saw: c.saw}
+		w := &waiter{ch: make(chan told, 1), since: a.began, saw: c.saw, looked: !c.blind}
 		sp := &spot{a: a, calls: []*waiter{w}, pending: c.pending}
 		l := &line{ref: a.ref, waiting: map[contract.Scope]*spot{a.scope: sp}, order: []contract.Scope{a.scope}, holder: c.holder, asked: c.asked}
 		res, err := new(Store).abandon(t.Context(), l, a, w, false)
@@ -280,4 +282,15 @@ func lineOfCopy(s *Store, a *attempt) *line {
 	defer l.mu.Unlock()
 	l.join1(&spot{a: newAttempt(&a.req)})
 	return l
+}
+
+// TestLine_unanswered: a call counts as looked for when a look that began after it
+// found its attempt unanswered, and not by one that began before.
+func TestLine_unanswered(t *testing.T) {
+	began := time.Now()
+	earlier, later := &waiter{since: began}, &waiter{since: began.Add(2 * time.Second)}
+	new(line).unanswered(&spot{calls: []*waiter{earlier, later}}, began.Add(time.Second))
+	if !earlier.looked || later.looked {
+		t.Errorf("looked for the call before %v and after %v, want only the one before", earlier.looked, later.looked)
+	}
 }

@@ -63,7 +63,7 @@ func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contra
 	if err != nil || wait == nil {
 		return res, err
 	}
-	return s.wait(ctx, a, wait.active())
+	return s.wait(ctx, a, wait)
 }
 
 // try acquires without waiting. wait is not nil if there is nothing to be had now:

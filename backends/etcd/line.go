@@ -78,6 +78,10 @@ type waiter struct {
 	saw   *record   // who was seen to hold the key since, if anybody was
 
 	// Under the line's mutex.
+
+	// looked tells that, since, there was no answer to the call's attempt: that was
+	// looked for, or the attempt had a place, which nothing has that was answered.
+	looked  bool
 	leaving bool
 	gone    bool // nobody is there to take a grant
 	limit   time.Time

@@ -68,11 +68,11 @@ func (l *line) once(ctx context.Context, guess *attempt) (k look, err error) {
 		}
 		guess = t.locals[0].a
 	}
-	asked := time.Now()
+	t.asked = time.Now()
 	if t.st, err = l.s.load(ctx, l.ref, guess.want()); err != nil {
 		return look{}, err
 	}
-	l.see(t.st, asked)
+	l.see(t.st, t.asked)
 	switch {
 	case !t.st.sessions[t.session]:
 		l.s.presence.lost(t.session)

@@ -24,6 +24,7 @@ func (t *turn) place(ctx context.Context) error {
 		var p *place
 		if i, ok := at[lo.a.scope]; ok {
 			p = &t.q.places[i]
+			t.l.unanswered(lo.sp, t.asked)
 		}
 		switch {
 		case p == nil && (lo.seating || lo.placed > t.st.rev):
@@ -128,11 +129,15 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 	for i, lo := range missing {
 		ops[i] = clientv3.OpGet(s.names.answer(lo.a.scope))
 	}
+	asked := time.Now()
 	resp, fail := s.pool.read(ctx, ops...)
 	if fail != nil {
 		return fail
 	}
 	for i, lo := range missing {
+		if len(resp.Responses[i].GetResponseRange().GetKvs()) == 0 {
+			t.l.unanswered(lo.sp, asked)
+		}
 		for _, kv := range resp.Responses[i].GetResponseRange().GetKvs() {
 			a, err := decodeAnswer(kv)
 			if err != nil {
@@ -165,6 +170,16 @@ func (t *turn) join(ctx context.Context, missing []*local) error {
 		}
 	}
 	return nil
+}
+
+// unanswered notes for the spot's calls that a look which began then found no answer
+// to their attempt.
+func (l *line) unanswered(sp *spot, asked time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range sp.calls {
+		w.looked = w.looked || w.since.Before(asked)
+	}
 }
 
 // pass leaves a spot without a place. If nobody else wants the key, a call whose

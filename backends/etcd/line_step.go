@@ -31,6 +31,7 @@ type local struct {
 type turn struct {
 	l       *line
 	st      *state
+	asked   time.Time // before st was read; zero if it was not read for this turn
 	session string
 	locals  []*local
 	q       *queue // as it will be

@@ -11,12 +11,16 @@ import (
 
 // wait acquires a key that others hold or have a right to. Whatever ends the
 // wait, the line is told and answers: a call that is not told a grant has none.
-// holder is who was seen to hold the key, if anybody was.
-func (s *Store) wait(ctx context.Context, a *attempt, holder *record) (contract.Result, error) {
+// seen is the state in which there was nothing to be had, nil for a call that has
+// looked at nothing yet.
+func (s *Store) wait(ctx context.Context, a *attempt, seen *state) (contract.Result, error) {
 	if ctx.Err() != nil {
 		return contract.Result{}, contract.NotSubmitted(ctx)
 	}
-	w := &waiter{ch: make(chan told, 1), since: a.began, saw: holder}
+	w := &waiter{ch: make(chan told, 1), since: a.began}
+	if seen != nil {
+		w.saw, w.looked = seen.active(), true
+	}
 	l := s.line(a, w)
 	if l == nil {
 		return contract.Result{}, errClosed()
@@ -57,12 +61,13 @@ func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, clo
 	mine := sp != nil && slices.Contains(sp.calls, w)
 	if mine && !sp.pending {
 		sp.calls = slices.DeleteFunc(sp.calls, func(c *waiter) bool { return c == w })
-		holder, t := l.seenBy(w), now()
+		holder, looked, t := l.seenBy(w), w.looked, now()
 		l.mu.Unlock()
 		switch {
 		case closing:
 			return contract.Result{}, errClosed()
-		case holder == nil || holder.isOf(a):
+		case holder == nil || holder.isOf(a) || !looked:
+			// Its attempt may have been granted the key long ago.
 			return contract.Result{}, contract.Lost(ctx)
 		}
 		return contract.Result{Outcome: contract.OutcomeConflict, Lease: holder.lease(l.ref.ns, t)}, nil
