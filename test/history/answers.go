@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -57,17 +58,21 @@ func (l *lease) mayBeReleased() bool {
 }
 
 // notApplied wants a request that was certainly not applied, whenever it was sent,
-// not to have been granted anything. A conflict is an answer as well: if it was no,
-// no lease of the request is left.
+// not to have been granted anything, and nobody to be told again what nobody can have
+// been told before. A conflict is an answer as well: if it was no, no lease of the
+// request is left.
 func (h *History) notApplied(leases map[string]*lease) []Violation {
 	var bad []Violation
 	for _, l := range leases {
-		last, certain := "nobody", true
+		last, may := "nobody", false
 		for _, o := range l.acquires {
-			certain = certain && (o.certainlyNot() || o.Answer.Outcome == Conflict && l.has("released") == 0)
-			last = o.ID + ", who was told " + o.Answer.Outcome
+			told := o.Answer.Lease == l.id
+			may = may || o.unknown() || told && !o.Answer.Replayed || o.Answer.Outcome == Conflict && l.has("released") > 0
+			if !told {
+				last = o.ID + ", who was told " + o.Answer.Outcome
+			}
 		}
-		if certain {
+		if !may {
 			bad = append(bad, Violation{Rule: NotApplied, Key: l.key, Says: fmt.Sprintf("token %d was granted to request %s of %s", l.token, l.request, last)})
 		}
 	}
@@ -80,7 +85,7 @@ func (h *History) compared(leases map[string]*lease, p Promise) []Violation {
 	var bad []Violation
 	for _, l := range leases {
 		for _, o := range l.uses {
-			right := o.Token == l.token
+			right := slices.Contains(l.tokens, o.Token)
 			refused := o.Answer.Outcome == StaleToken || o.Answer.Outcome == NotOwner
 			if p.Loses {
 				refused = false // the request may have been granted again, under the same lease id

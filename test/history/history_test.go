@@ -267,6 +267,10 @@ func TestCheck_wrong(t *testing.T) {
 			s.acquire(20, 30, "a", Answer{Outcome: NotSent})
 			s.event("acquired", "a", "a", 1)
 		}},
+		"unavailable, and then told again": {"not-applied", func(s *script) {
+			s.acquire(0, 10, "a", Answer{Outcome: Unavailable})
+			s.grant(20, 30, "a", 1).Answer.Replayed = true
+		}},
 		"a conflict, and granted": {"not-applied", func(s *script) {
 			s.grant(0, 10, "a", 1)
 			s.conflict(20, 30, "b", "a")

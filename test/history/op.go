@@ -154,6 +154,7 @@ func (h *History) leases() map[string]*lease {
 	requests := map[string]map[*lease]bool{}
 	give := func(l *lease, key, request string, token uint64) {
 		l.key, l.request, l.token = key, request, token
+		l.tokens = append(l.tokens, token)
 		if requests[request] == nil {
 			requests[request] = map[*lease]bool{}
 		}
@@ -194,9 +195,10 @@ func (h *History) leases() map[string]*lease {
 type lease struct {
 	id, key, request, instance string
 	token                      uint64
-	acquires                   []*Op   // under its request id
-	uses                       []*Op   // renewals and releases that present it
-	events                     []Event // that the server keeps of it
+	tokens                     []uint64 // that clients and the server's history name, more than one only by a mistake
+	acquires                   []*Op    // under its request id
+	uses                       []*Op    // renewals and releases that present it
+	events                     []Event  // that the server keeps of it
 }
 
 // has counts the server's events of a kind.

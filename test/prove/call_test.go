@@ -64,7 +64,10 @@ func (c *caller) send(o history.Op, server int) history.Op {
 	const leases = "/v1/namespaces/default/leases"
 	o.Server = c.servers[server%len(c.servers)]
 	c.begin(&o)
-	path, body := "", any(nil)
+	var (
+		path string
+		body any
+	)
 	switch o.Verb {
 	case history.Acquire:
 		path, body = leases, &api.AcquireRequest{Key: key(o.Key), Instance: o.Instance, TTLMS: &o.TTLMS, WaitMS: o.WaitMS, JobID: o.Job}
@@ -99,6 +102,7 @@ func (c *caller) post(url, request string, body any, wait time.Duration) history
 	if err != nil {
 		panic(err)
 	}
+	req.GetBody = nil // net/http would repeat a request with an idempotency key, unseen
 	req.Header.Set("Content-Type", api.MediaType)
 	if request != "" {
 		req.Header.Set(api.HeaderIdempotencyKey, request)

@@ -37,7 +37,7 @@ func (d *deployment) await(t *testing.T) {
 	t.Helper()
 	for _, url := range d.direct {
 		proc.Succeeds(t, "a gateway serves again", proc.Patience, func() error {
-			res, err := http.Get(url + "/readyz") //nolint:noctx // the test's own limit ends it
+			res, err := http.Get(url + "/readyz")
 			if err != nil {
 				return err
 			}
@@ -52,6 +52,7 @@ func (d *deployment) await(t *testing.T) {
 
 // network adds what can happen between two ends.
 func (d *deployment) network(t *testing.T, where string, p *proc.Proxy) {
+	t.Helper()
 	for _, f := range []struct {
 		name    string
 		traffic proc.Traffic
@@ -118,12 +119,14 @@ func raftkvPromise() history.Promise {
 }
 
 func raftkv(t *testing.T, bin string) *deployment {
+	t.Helper()
 	d := &deployment{promise: raftkvPromise()}
 	d.gateway(t, "node", bin, "backends: {b: {type: raftkv}}\n")
 	return d
 }
 
 func raftkvCluster(t *testing.T, bin string) *deployment {
+	t.Helper()
 	d := &deployment{promise: raftkvPromise()}
 	c := proc.NewLeasedCluster(t, bin, 3, "backends: {b: {type: raftkv}}\n"+namespaces)
 	for _, n := range c.Nodes {
@@ -169,6 +172,7 @@ func valkeyBackend(addresses string) string {
 }
 
 func valkey(t *testing.T, bin string) *deployment {
+	t.Helper()
 	d := &deployment{promise: history.Promise{Slack: 250 * time.Millisecond}}
 	v := proc.StartValkey(t, "appendonly", "yes", "appendfsync", "always")
 	d.logs = append(d.logs, filepath.Join(v.Dir, "log"))
@@ -189,6 +193,7 @@ func valkey(t *testing.T, bin string) *deployment {
 }
 
 func valkeySentinel(t *testing.T, bin string) *deployment {
+	t.Helper()
 	d := &deployment{promise: history.Promise{Slack: 250 * time.Millisecond, Loses: true}}
 	options := []string{"appendonly", "yes", "appendfsync", "always"}
 	primary := proc.StartValkey(t, options...)
@@ -230,6 +235,7 @@ func etcdPromise() history.Promise {
 }
 
 func etcd(t *testing.T, bin string) *deployment {
+	t.Helper()
 	d := &deployment{promise: etcdPromise()}
 	e := proc.StartEtcd(t, proc.EtcdOptions{})
 	for _, name := range []string{"gateway one", "gateway two"} {
@@ -247,6 +253,7 @@ func etcd(t *testing.T, bin string) *deployment {
 }
 
 func etcdCluster(t *testing.T, bin string) *deployment {
+	t.Helper()
 	d := &deployment{promise: etcdPromise()}
 	e := proc.StartEtcd(t, proc.EtcdOptions{Members: 3})
 	var endpoints []string

@@ -72,14 +72,14 @@ func duration(t *testing.T, short time.Duration) time.Duration {
 	return d
 }
 
-func newRun(t *testing.T, d *deployment, seed uint64) *run {
+func newRun(t *testing.T, d *deployment, seed uint64, unfenced bool) *run {
 	t.Helper()
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(t.Name())) // it cannot fail
 	r := &run{
 		t: t, dir: t.ArtifactDir(), d: d, register: newRegister(t),
 		rng:  rand.New(rand.NewPCG(seed, h.Sum64())),
-		role: role{Seed: seed, Servers: d.servers, Keys: []string{"one", "two", "three"}},
+		role: role{Seed: seed, Servers: d.servers, Keys: []string{"one", "two", "three"}, Unfenced: unfenced},
 	}
 	t.Logf("seed %d: repeat it with SEED=%d", seed, seed)
 	r.role.Register = r.register
