@@ -11,6 +11,11 @@ FUZZTIME     ?= 30s
 # The bound of one package's tests: a hang ends with every goroutine's stack and
 # not with the runner's patience.
 TEST_TIMEOUT ?= 12m
+# For how long `make chaos` has load on each deployment, six of them, three at a time;
+# from which seed, another one each time if it is empty; and where it keeps what was seen.
+DURATION     ?= 2m
+SEED         ?=
+ARTEFACTS    ?= artefacts
 # The version that `leased version` prints.
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
@@ -69,6 +74,9 @@ bench: ## Measure speed and memory, and print the ratios that must hold.
 .PHONY: chaos
 chaos: ## Kill, pause and cut off servers and holders for longer than make test does.
 	LEASED_CHAOS=1 go test -count=1 -v -timeout 60m ./test/cluster ./test/fleet ./test/holding
+	# Histories of all deployments, which are kept: the first lines of each test say where.
+	mkdir -p $(ARTEFACTS)
+	SEED=$(SEED) DURATION=$(DURATION) go test -count=1 -v -timeout 60m -artifacts -outputdir $(abspath $(ARTEFACTS)) ./test/prove
 	# The contract suite through the nodes of a cluster in one process. Behind a tag:
 	# three minutes, and under the race detector two cores are too slow for raft.
 	go test -tags chaos -count=1 -timeout 30m -run TestContract_cluster ./backends/raftkv

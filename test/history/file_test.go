@@ -3,6 +3,7 @@ package history
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,5 +46,25 @@ func TestRecorder(t *testing.T) {
 	again, err := Read(path)
 	if diff := cmp.Diff(got, again); diff != "" || err != nil {
 		t.Errorf("read what was saved: %v\n%s", err, diff)
+	}
+}
+
+// TestTimeline: the page names keys, clients, faults and violations, and shows text as
+// text.
+func TestTimeline(t *testing.T) {
+	var s script
+	s.grant(0, 10, "<a>", 1)
+	s.renew(100, 0, "")
+	s.conflict(200, 210, "b", "<a>")
+	s.h.Faults = []Fault{{Name: "somebody & paused", FromNS: 50 * millisecond, ToNS: 90 * millisecond}}
+	bad := []Violation{{Rule: Exclusive, Key: "k", Says: "two held it", AtNS: 100 * millisecond}}
+	var page strings.Builder
+	if err := s.h.Timeline(&page, "a run", bad); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Key k", "somebody &amp; paused", "exclusive: key k: two held it", "i-&lt;a&gt;", "no answer", `class="unknown"`, `class="lease"`} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page does not have %q:\n%s", want, page.String())
+		}
 	}
 }

@@ -24,6 +24,11 @@ type Violation struct {
 // String names rule and key.
 func (v Violation) String() string { return fmt.Sprintf("%s: key %s: %s", v.Rule, v.Key, v.Says) }
 
+// Draw writes what porcupine can show of the search for an order.
+func (v Violation) Draw(path string) error {
+	return porcupine.VisualizePath(model(), *v.Linearisation, path)
+}
+
 // The rules.
 const (
 	Linearisable = "linearisable" // one order of all calls explains all answers

@@ -5,9 +5,11 @@
 // Clients are processes of their own that speak HTTP and nothing else. What they do,
 // and what is done to the servers and to them, comes from one seed, which each test
 // prints. It does not make a run again, since the machine has a say in what meets
-// what, but the same things are tried in the same order. SEED, DURATION and ARTEFACTS
-// in the environment choose the seed, how long there is load, and where histories,
-// logs and timelines are kept; `make chaos` sets them.
+// what, but the same things are tried in the same order. SEED and DURATION in the
+// environment choose the seed and how long there is load. What was seen (calls.jsonl,
+// the server's events.jsonl, writes.jsonl, faults.jsonl, the servers' logs, and
+// timeline.html, which shows all of it) is kept when a test fails, and always with
+// go test -artifacts; `make chaos` says so, and where.
 //
 // It knows no store: what a deployment promises stands in this package as it does in
 // docs/guarantees.md.

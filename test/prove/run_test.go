@@ -241,6 +241,15 @@ func (r *run) keep(bad []history.Violation) {
 	save(history.Save(filepath.Join(r.dir, "events.jsonl"), r.history.Events))
 	save(history.Save(filepath.Join(r.dir, "writes.jsonl"), r.history.Writes))
 	save(history.Save(filepath.Join(r.dir, "faults.jsonl"), r.history.Faults))
+	page, err := os.Create(filepath.Join(r.dir, "timeline.html"))
+	save(err)
+	save(r.history.Timeline(page, r.t.Name(), bad))
+	save(page.Close())
+	for i, v := range bad {
+		if v.Linearisation != nil {
+			save(v.Draw(filepath.Join(r.dir, fmt.Sprintf("order-%d.html", i+1))))
+		}
+	}
 	for i, log := range r.d.logs {
 		text, err := os.ReadFile(log)
 		save(err)
