@@ -16,4 +16,5 @@
 // it lies between call and answer, and behind that of what came before. A lease may
 // have ended by itself as soon as the earliest such instant allows, and need not have,
 // however late it is; how late it may be is a rule of its own.
+// TestCheck_memstore holds it to memstore: what that answers is accepted.
 package history
