@@ -29,6 +29,13 @@ type call struct {
 	scope contract.Scope
 	place *place
 	ch    chan turn
+	// attach is the entry that brought the call here; 0 until that is known.
+	attach uint64
+	// early is the turn of its place that came before that. It may be the turn of an
+	// earlier call under the same scope, which has left: if so the grant is taken back,
+	// and the turn of this call comes yet, at the place next, where it waits as well.
+	early *served
+	next  *place
 }
 
 type turn struct {
@@ -53,10 +60,24 @@ func (w *waiters) join(scope contract.Scope) *call {
 	return c
 }
 
-// attached notes the entry that brought a call to its place.
+// attached notes the entry that brought a call to its place. A turn that came before
+// is the call's if it names this entry or a later one, which a copy brought here. One
+// that names an earlier entry was not for this call: had the grant stood when its own
+// command came, that would have been answered with it.
 func (w *waiters) attached(c *call, attach uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	c.attach = attach
+	switch {
+	case c.early == nil:
+	case c.early.attach >= attach:
+		w.drop(c, c.next)
+		c.ch <- turn{reply: c.early.reply}
+	default:
+		delete(c.place.calls, c)
+		c.place = c.next
+	}
+	c.early, c.next = nil, nil
 	c.place.attach = max(c.place.attach, attach)
 }
 
@@ -89,14 +110,23 @@ func (w *waiters) leave(c *call) (attach uint64, last bool) {
 }
 
 func (w *waiters) remove(c *call) {
-	delete(c.place.calls, c)
-	if len(c.place.calls) == 0 && w.places[c.scope] == c.place {
+	w.drop(c, c.place)
+	if c.next != nil {
+		w.drop(c, c.next)
+	}
+}
+
+// drop takes a call from a place, and the place away if it was the last.
+func (w *waiters) drop(c *call, p *place) {
+	delete(p.calls, c)
+	if len(p.calls) == 0 && w.places[c.scope] == p {
 		delete(w.places, c.scope)
 	}
 }
 
-// serve tells the calls of a scope that their turn came. Later calls of the
-// scope are not theirs: they find the stored answer.
+// serve tells the calls of a scope that their turn came, but for those of which it
+// is not known yet whether the turn is theirs. Later calls of the scope are not
+// theirs: they find the stored answer.
 func (w *waiters) serve(s *served) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,8 +136,19 @@ func (w *waiters) serve(s *served) {
 	}
 	delete(w.places, s.scope)
 	p.attach = max(p.attach, s.attach)
+	next := &place{calls: make(map[*call]struct{})}
 	for c := range p.calls {
-		c.ch <- turn{reply: s.reply}
+		if c.attach != 0 {
+			c.ch <- turn{reply: s.reply}
+			continue
+		}
+		if c.next == p { // the turn before this one was not for it either
+			delete(c.place.calls, c)
+			c.place = p
+		}
+		c.early, c.next = s, next
+		next.calls[c] = struct{}{}
+		w.places[s.scope] = next
 	}
 }
 
@@ -118,6 +159,10 @@ func (w *waiters) fail(err error) {
 	for scope, p := range w.places {
 		delete(w.places, scope)
 		for c := range p.calls {
+			if c.next != nil {
+				delete(c.place.calls, c)
+				c.place, c.early, c.next = p, nil, nil
+			}
 			c.ch <- turn{err: err}
 		}
 	}
