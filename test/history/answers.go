@@ -67,7 +67,7 @@ func (h *History) notApplied(leases map[string]*lease) []Violation {
 		last, may := "nobody", false
 		for _, o := range l.acquires {
 			told := o.Answer.Lease == l.id
-			may = may || o.unknown() || told && !o.Answer.Replayed || o.Answer.Outcome == Conflict && l.has("released") > 0
+			may = may || o.unknown() || told && (!o.Answer.Replayed || l.copied(o)) || o.Answer.Outcome == Conflict && l.has("released") > 0
 			if !told {
 				last = o.ID + ", who was told " + o.Answer.Outcome
 			}
@@ -77,6 +77,14 @@ func (h *History) notApplied(leases map[string]*lease) []Violation {
 		}
 	}
 	return bad
+}
+
+// copied tells that another call of the same request was under way at the same time and
+// was told of the lease as well: one of the two did the work.
+func (l *lease) copied(o *Op) bool {
+	return slices.ContainsFunc(l.acquires, func(c *Op) bool {
+		return c != o && c.Answer.Lease == l.id && c.CalledNS < o.ReturnedNS && o.CalledNS < c.ReturnedNS
+	})
 }
 
 // compared wants a call that presents another token than its lease's to be refused,

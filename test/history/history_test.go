@@ -145,6 +145,10 @@ func TestCheck_right(t *testing.T) {
 			s.event("released", "b", "b", 2)
 			s.grant(230, 240, "c", 3)
 		},
+		"each of two copies takes the other for the first": func(s *script) {
+			s.grant(0, 100, "a", 1).Answer.Replayed = true
+			s.acquire(50, 120, "a", replayed(acquired("a", 1), 990))
+		},
 		"another payload is refused": func(s *script) {
 			s.grant(0, 10, "a", 1)
 			s.acquire(20, 30, "a", Answer{Outcome: Reused}).Job = "other"
