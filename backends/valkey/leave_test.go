@@ -198,3 +198,39 @@ func TestLeave_turnOfNobody(t *testing.T) {
 		t.Errorf("the next waiter: got %v, error %v, after %v, want acquired within 2 s", got.res.Outcome, got.err, took)
 	}
 }
+
+// TestAcquire_noticesOwnTurn has a waiting request be the first to notice that the
+// lease before it is over: the command that ends that lease grants it the key, and
+// must say so, not that another has it.
+func TestAcquire_noticesOwnTurn(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"its wait ends", "a copy asks without waiting"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			s := open(t, valkey.Config{Addresses: []string{b.server.Addr}})
+			held := b.grant("key")
+			r := b.acquireOf("key")
+			r.Wait = 700 * time.Millisecond
+			if name != "its wait ends" {
+				r.Wait = proc.Patience
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*proc.Patience)
+			defer cancel()
+			waiter := b.parked(ctx, s, r)
+			// It was over long ago, and no gateway will look before its TTL has passed.
+			const script = `return redis.call('SETRANGE', KEYS[1], 74, struct.pack('>I8', 1))`
+			b.server.Do(t, "EVAL", script, "1", b.store.Base("bench")+":k:"+held.KeyID.String())
+			if name != "its wait ends" {
+				again := *r
+				again.Wait = 0
+				if res, err := b.store.Acquire(ctx, &again); err != nil || res.Outcome != contract.OutcomeAcquired {
+					t.Errorf("the copy: got %v, error %v, want the key", res.Outcome, err)
+				}
+			}
+			if got := <-waiter; got.err != nil || got.res.Outcome != contract.OutcomeAcquired {
+				t.Errorf("the call that waited: got %v, error %v, want the key", got.res.Outcome, got.err)
+			}
+		})
+	}
+}

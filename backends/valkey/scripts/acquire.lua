@@ -8,6 +8,8 @@ above = top
 -- sure tells that grants wait for replicas: nobody knows of one before that, and
 -- what is told of one needs their word too.
 local sure = wants == 1
+-- Before anything else: it may end a lease, and grant the key to this very request.
+local rec = load(kid)
 local prior, about = replay(kid, scope)
 if prior then
   if prior:sub(2, 17) ~= print then return answer('reused') end
@@ -27,7 +29,6 @@ if prior then
   return answer('acquired', about, 1, prior:byte(18))
 end
 
-local rec = load(kid)
 if rec and rec:sub(3, 18) ~= ARGV[4]:sub(3, 18) then corrupt('key') end
 local mine = call('HMGET', p, scope, 'm')
 local place, queued = mine[1], mine[2]
