@@ -260,7 +260,8 @@ func TestDefects(t *testing.T) {
 			d := onMemory(t, c.step())
 			d.promise.Loses = c.loses
 			r := newRun(t, d, seed, c.unfenced)
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * time.Second) // there is time for leases to end in
+			r.await(300)
 			r.collect()
 			bad := r.judge()
 			found := slices.ContainsFunc(bad, func(v history.Violation) bool { return v.Rule == c.rule })

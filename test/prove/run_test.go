@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -154,6 +155,24 @@ func (r *run) torment(lasting time.Duration) {
 		r.history.Faults = append(r.history.Faults, happened)
 	}
 	r.sleep(300*time.Millisecond, 1500*time.Millisecond)
+}
+
+// await waits until the clients have made so many calls, however slow the machine.
+func (r *run) await(calls int) {
+	r.t.Helper()
+	proc.Until(r.t, "the clients have made enough calls", proc.Patience, func() bool {
+		made := 0
+		for _, p := range r.clients {
+			for _, file := range p.files {
+				text, err := os.ReadFile(file)
+				if err != nil && !os.IsNotExist(err) {
+					r.t.Fatal(err)
+				}
+				made += bytes.Count(text, []byte("\n")) / 2
+			}
+		}
+		return made >= calls
+	})
 }
 
 // collect ends the clients and gathers what they and the server know.
