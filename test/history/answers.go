@@ -60,14 +60,14 @@ func (l *lease) mayBeReleased() bool {
 // notApplied wants a request that was certainly not applied, whenever it was sent,
 // not to have been granted anything, and nobody to be told again what nobody can have
 // been told before. A conflict is an answer as well: if it was no, no lease of the
-// request is left.
+// request is left. A grant that crosses the end of a wait is taken back.
 func (h *History) notApplied(leases map[string]*lease) []Violation {
 	var bad []Violation
 	for _, l := range leases {
-		last, may := "nobody", false
+		last, may, undone := "nobody", false, l.undone()
 		for _, o := range l.acquires {
 			told := o.Answer.Lease == l.id
-			may = may || o.unknown() || told && (!o.Answer.Replayed || l.copied(o)) || o.Answer.Outcome == Conflict && l.has("released") > 0
+			may = may || o.unknown() || told && (!o.Answer.Replayed || l.copied(o)) || undone && o.mayCross()
 			if !told {
 				last = o.ID + ", who was told " + o.Answer.Outcome
 			}

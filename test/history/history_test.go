@@ -149,6 +149,16 @@ func TestCheck_right(t *testing.T) {
 			s.grant(0, 100, "a", 1).Answer.Replayed = true
 			s.acquire(50, 120, "a", replayed(acquired("a", 1), 990))
 		},
+		"a gateway that closes crosses a grant too": func(s *script) {
+			s.grant(0, 10, "a", 1)
+			s.release(190, 200, "a", 1, Released)
+			s.acquire(20, 220, "b", Answer{Outcome: Closed}).WaitMS = 500
+			s.acquire(230, 240, "b", Answer{Outcome: Lost}).WaitMS = 500
+			s.event("acquired", "b", "b", 2)
+			s.event("released", "b", "b", 2)
+			s.conflict(225, 235, "c", "b")
+			s.grant(250, 260, "d", 3)
+		},
 		"another payload is refused": func(s *script) {
 			s.grant(0, 10, "a", 1)
 			s.acquire(20, 30, "a", Answer{Outcome: Reused}).Job = "other"
@@ -274,6 +284,11 @@ func TestCheck_wrong(t *testing.T) {
 		"unavailable, and then told again": {"not-applied", func(s *script) {
 			s.acquire(0, 10, "a", Answer{Outcome: Unavailable})
 			s.grant(20, 30, "a", 1).Answer.Replayed = true
+		}},
+		"closed without a wait, and granted": {"linearisable not-applied", func(s *script) {
+			s.acquire(0, 10, "a", Answer{Outcome: Closed})
+			s.event("acquired", "a", "a", 1)
+			s.event("released", "a", "a", 1)
 		}},
 		"a conflict, and granted": {"not-applied", func(s *script) {
 			s.grant(0, 10, "a", 1)

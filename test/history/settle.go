@@ -37,17 +37,15 @@ func (h *History) settle(key string, leases map[string]*lease) []*step {
 // grant can be taken by the call that comes back for it.
 func (l *lease) granted() *step {
 	s := &step{what: grant, lease: l.id, token: l.token, holder: l.instance, called: math.MaxInt64, ends: never}
-	undone := int64(math.MaxInt64) // a grant that crossed the end of its wait
+	undone := l.undone()
 	for _, o := range l.acquires {
 		told := o.Answer.Lease == l.id
 		if told {
 			s.ends = min(s.ends, o.ReturnedNS)
 		}
 		switch {
-		case told || o.unknown():
+		case told || o.unknown() || undone && o.mayCross():
 			s.called = min(s.called, o.CalledNS)
-		case o.Answer.Outcome == Conflict:
-			undone = min(undone, o.CalledNS)
 		}
 		if !o.certainlyNot() && s.ttl == 0 {
 			s.ttl = o.TTLMS * millisecond
@@ -57,12 +55,26 @@ func (l *lease) granted() *step {
 		}
 	}
 	if s.called == math.MaxInt64 {
-		s.called = undone
-	}
-	if s.called == math.MaxInt64 {
 		return nil // nobody asked for it; that is a rule of its own
 	}
 	return s
+}
+
+// undone tells that the lease was released by nobody's call: its grant crossed the end
+// of its wait, and the server took it back.
+func (l *lease) undone() bool {
+	for _, o := range l.acquires {
+		if o.Answer.Lease == l.id {
+			return false
+		}
+	}
+	return l.has("released") > 0
+}
+
+// mayCross tells that the call was one whose end a grant may have crossed: it waited,
+// and was told that it has none. A grant that does is undone.
+func (o *Op) mayCross() bool {
+	return o.WaitMS > 0 && (o.certainlyNot() || o.Answer.Outcome == Conflict)
 }
 
 // released returns the step that released the lease, if the server's history or a
