@@ -43,8 +43,7 @@ func (l *lease) granted() *step {
 		if told {
 			s.ends = min(s.ends, o.ReturnedNS)
 		}
-		switch {
-		case told || o.unknown() || undone && o.mayCross():
+		if told || o.unknown() || undone && o.mayCross() {
 			s.called = min(s.called, o.CalledNS)
 		}
 		if !o.certainlyNot() && s.ttl == 0 {
