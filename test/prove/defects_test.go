@@ -229,21 +229,20 @@ func unavailable() step {
 	}
 }
 
-// emptied loses everything after a second and a half, also how high its tokens were.
+// emptied loses everything after twenty grants, also how high its tokens were.
 func emptied() step {
-	var (
-		began time.Time
-		empty *memstore.Model
-	)
+	grants := 0
 	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {
-		if began.IsZero() {
-			began = now
+		a := m.Step(now, op)
+		for _, e := range a.Events {
+			if e.Kind != contract.EventAcquired {
+				continue
+			}
+			if grants++; grants == 20 {
+				*m = *memstore.NewModel(256)
+			}
 		}
-		if empty == nil && now.Sub(began) > 1500*time.Millisecond {
-			empty = memstore.NewModel(256)
-			*m = *empty
-		}
-		return m.Step(now, op)
+		return a
 	}
 }
 

@@ -109,6 +109,10 @@ func (r *run) start(p *process) {
 	role.Name = fmt.Sprintf("%s.%d", p.name, p.starts)
 	role.File = filepath.Join(r.dir, "calls-"+role.Name+".jsonl")
 	p.files = append(p.files, role.File)
+	// It is there also if the client is killed before it has begun.
+	if err := os.WriteFile(role.File, nil, 0o600); err != nil {
+		r.t.Fatal(err)
+	}
 	text, err := json.Marshal(role)
 	if err != nil {
 		r.t.Fatal(err)
@@ -165,7 +169,7 @@ func (r *run) await(calls int) {
 		for _, p := range r.clients {
 			for _, file := range p.files {
 				text, err := os.ReadFile(file)
-				if err != nil && !os.IsNotExist(err) {
+				if err != nil {
 					r.t.Fatal(err)
 				}
 				made += bytes.Count(text, []byte("\n")) / 2
