@@ -64,10 +64,10 @@ func (l *lease) mayBeReleased() bool {
 func (h *History) notApplied(leases map[string]*lease) []Violation {
 	var bad []Violation
 	for _, l := range leases {
-		last, may, undone := "nobody", false, l.undone()
+		last, may, unheard := "nobody", false, l.unheard()
 		for _, o := range l.acquires {
 			told := o.Answer.Lease == l.id
-			may = may || o.unknown() || told && (!o.Answer.Replayed || l.copied(o)) || undone && o.mayCross()
+			may = may || o.unknown() || told && (!o.Answer.Replayed || l.copied(o)) || unheard && o.mayCross(l)
 			if !told {
 				last = o.ID + ", who was told " + o.Answer.Outcome
 			}

@@ -149,6 +149,14 @@ func TestCheck_right(t *testing.T) {
 			s.grant(0, 100, "a", 1).Answer.Replayed = true
 			s.acquire(50, 120, "a", replayed(acquired("a", 1), 990))
 		},
+		"a gateway stands still for longer than what it was granted": func(s *script) {
+			s.grant(0, 10, "a", 1)
+			s.release(190, 200, "a", 1, Released)
+			s.event("acquired", "b", "b", 2)
+			s.event("expired", "b", "", 2)
+			s.acquire(20, 1300, "b", Answer{Outcome: Conflict, Holder: "i-c"}).WaitMS = 500
+			s.grant(1210, 1220, "c", 3)
+		},
 		"a gateway that closes crosses a grant too": func(s *script) {
 			s.grant(0, 10, "a", 1)
 			s.release(190, 200, "a", 1, Released)
@@ -284,6 +292,11 @@ func TestCheck_wrong(t *testing.T) {
 		"unavailable, and then told again": {"not-applied", func(s *script) {
 			s.acquire(0, 10, "a", Answer{Outcome: Unavailable})
 			s.grant(20, 30, "a", 1).Answer.Replayed = true
+		}},
+		"a wait that is told a conflict with itself": {"linearisable not-applied", func(s *script) {
+			s.event("acquired", "a", "a", 1)
+			s.event("expired", "a", "", 1)
+			s.acquire(0, 500, "a", Answer{Outcome: Conflict, Holder: "i-a"}).WaitMS = 500
 		}},
 		"closed without a wait, and granted": {"linearisable not-applied", func(s *script) {
 			s.acquire(0, 10, "a", Answer{Outcome: Closed})

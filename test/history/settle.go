@@ -37,13 +37,13 @@ func (h *History) settle(key string, leases map[string]*lease) []*step {
 // grant can be taken by the call that comes back for it.
 func (l *lease) granted() *step {
 	s := &step{what: grant, lease: l.id, token: l.token, holder: l.instance, called: math.MaxInt64, ends: never}
-	undone := l.undone()
+	unheard := l.unheard()
 	for _, o := range l.acquires {
 		told := o.Answer.Lease == l.id
 		if told {
 			s.ends = min(s.ends, o.ReturnedNS)
 		}
-		if told || o.unknown() || undone && o.mayCross() {
+		if told || o.unknown() || unheard && o.mayCross(l) {
 			s.called = min(s.called, o.CalledNS)
 		}
 		if !o.certainlyNot() && s.ttl == 0 {
@@ -59,21 +59,22 @@ func (l *lease) granted() *step {
 	return s
 }
 
-// undone tells that the lease was released by nobody's call: its grant crossed the end
-// of its wait, and the server took it back.
-func (l *lease) undone() bool {
+// unheard tells that the lease ended and nobody was told that it had been granted.
+func (l *lease) unheard() bool {
 	for _, o := range l.acquires {
 		if o.Answer.Lease == l.id {
 			return false
 		}
 	}
-	return l.has("released") > 0
+	return l.has("released")+l.has("expired") > 0
 }
 
-// mayCross tells that the call was one whose end a grant may have crossed: it waited,
-// and was told that it has none. A grant that does is undone.
-func (o *Op) mayCross() bool {
-	return o.WaitMS > 0 && (o.certainlyNot() || o.Answer.Outcome == Conflict)
+// mayCross tells that the call was one whose end the grant may have crossed: it waited,
+// and was told that it has none. A grant that does is taken back; or its time is over
+// when the call is told, as of one at a gateway that stood still.
+func (o *Op) mayCross(l *lease) bool {
+	over := l.has("released") > 0 || o.ReturnedNS >= o.CalledNS+o.TTLMS*millisecond
+	return over && o.WaitMS > 0 && (o.certainlyNot() || o.Answer.Outcome == Conflict)
 }
 
 // released returns the step that released the lease, if the server's history or a

@@ -111,7 +111,7 @@ func defects() map[string]defect {
 	return map[string]defect{
 		"release without compare": {rule: history.Compared, step: func() step { return releaseAnything }},
 		"early expiry":            {rule: history.Exclusive, step: func() step { return lasting(0.8) }},
-		"late expiry":             {rule: history.OnTime, step: func() step { return lasting(2) }},
+		"late expiry":             {rule: history.OnTime, step: func() step { return lasting(3) }},
 		"stale read":              {rule: history.Linearisable, step: staleRead},
 		"lost replay":             {rule: history.RequestIDs, step: forgetful},
 		"acquire not atomic":      {rule: history.Exclusive, step: overwriting},
