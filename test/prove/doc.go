@@ -6,7 +6,8 @@
 // and what is done to the servers and to them, comes from one seed, which each test
 // prints. It does not make a run again, since the machine has a say in what meets
 // what, but the same things are tried in the same order. SEED and DURATION in the
-// environment choose the seed and how long there is load. What was seen (calls.jsonl,
+// environment choose the seed and how long there is load; without them the seed is
+// always the same. What was seen (calls.jsonl,
 // the server's events.jsonl, writes.jsonl, faults.jsonl, the servers' logs, and
 // timeline.html, which shows all of it) is kept when a test fails, and always with
 // go test -artifacts; `make chaos` says so, and where.

@@ -45,11 +45,18 @@ type process struct {
 	cmd    *exec.Cmd
 }
 
-// seed returns the seed of all that is left to chance: SEED, or another one each time.
+// shortSeed is that of the runs of make test, so that they differ by what was changed.
+const shortSeed = 1
+
+// seed returns the seed of all that is left to chance: SEED; without it that of the
+// short form, or another one each time where DURATION makes it long.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("SEED")
-	if text == "" {
+	switch {
+	case text == "" && os.Getenv("DURATION") == "":
+		return shortSeed
+	case text == "":
 		return rand.Uint64() >> 1
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
