@@ -23,6 +23,11 @@ const (
 	redialWithin = heartbeatTimeout / 2
 	// idleConns is how many unused connections to a peer are kept.
 	idleConns = 3
+	// maxEntriesBytes bounds the entries in one message, which rpcTimeout is for as a
+	// whole: sending it, the write at the other end, and the answer. raft counts
+	// entries only, and sends the same ones again, for ever, to a node that is reached
+	// too slowly for them.
+	maxEntriesBytes = 1 << 20
 )
 
 // transport is what a node needs of one of raft's.
@@ -72,6 +77,30 @@ var (
 	_ transport        = redialing{}
 	_ raft.WithPreVote = redialing{}
 )
+
+// AppendEntries implements raft.Transport. raft reads in q how far it came, and sends
+// the rest next.
+func (t redialing) AppendEntries(id raft.ServerID, target raft.ServerAddress, q *raft.AppendEntriesRequest, a *raft.AppendEntriesResponse) error {
+	bound(q)
+	return t.NetworkTransport.AppendEntries(id, target, q, a)
+}
+
+// bound cuts the entries of q, all but the first, to maxEntriesBytes.
+//
+// The follower may then have entries behind those in q that the leader does not have.
+// raft takes all that it has up to q's commit index for committed, so that may not be
+// beyond the entries which q compares.
+func bound(q *raft.AppendEntriesRequest) {
+	size := 0
+	for i, e := range q.Entries {
+		size += len(e.Data) + len(e.Extensions)
+		if i > 0 && size > maxEntriesBytes {
+			q.Entries = q.Entries[:i]
+			break
+		}
+	}
+	q.LeaderCommitIndex = min(q.LeaderCommitIndex, q.PrevLogEntry+uint64(len(q.Entries)))
+}
 
 // TimeoutNow implements raft.Transport.
 func (t redialing) TimeoutNow(id raft.ServerID, target raft.ServerAddress, q *raft.TimeoutNowRequest, a *raft.TimeoutNowResponse) error {
