@@ -1,0 +1,102 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Member is a node as the cluster sees it.
+type Member struct {
+	ID      string
+	Address string
+	// Role is leader, follower, candidate or shutdown; empty when the node does not
+	// answer.
+	Role  string
+	Voter bool
+	// Healthy: the node answers, has its place in the cluster, can write its log, and
+	// is the leader or has heard from it lately and has applied all but the newest
+	// 1,024 entries of its log. A node that lost its folder has its place once it votes
+	// again.
+	Healthy bool
+	// Error is why there is nothing below.
+	Error string
+
+	Term          uint64
+	LastIndex     uint64
+	AppliedIndex  uint64
+	LastContact   time.Duration // since it heard from the leader; negative for never
+	SnapshotIndex uint64
+	SnapshotTime  time.Time
+	LogBytes      int64
+	LogError      string // why the log cannot be written; empty when it can
+}
+
+// Members returns the members of the cluster as this node's newest configuration
+// has them, in its order, each with what it says of itself. It takes a second at
+// most, however many do not answer.
+func (n *Node) Members(ctx context.Context) []Member {
+	servers := n.raft.GetConfiguration().Configuration().Servers
+	reports := n.survey(ctx, n.others())
+	reports[n.cfg.NodeID] = n.report()
+	commit := committed(reports)
+	members := make([]Member, 0, len(servers))
+	for _, s := range servers {
+		r := reports[nodeOf(string(s.ID))]
+		m := Member{ID: nodeOf(string(s.ID)), Address: string(s.Address), Voter: s.Suffrage == raft.Voter, LastContact: -1}
+		switch {
+		case r.err != nil:
+			m.Error = r.err.Error()
+		case r.ServerID != string(s.ID):
+			m.Error = "its folder was lost; the node comes back as another server"
+		default:
+			m.Role, m.Term, m.LastIndex, m.AppliedIndex = r.Role, r.Term, r.LastIndex, r.AppliedIndex
+			m.SnapshotIndex, m.SnapshotTime, m.LogBytes = r.SnapshotIndex, r.SnapshotTime, r.LogBytes
+			if r.LastContactMS >= 0 {
+				m.LastContact = time.Duration(r.LastContactMS) * time.Millisecond
+			}
+			m.LogError = r.LogError
+			heard := r.Role == roleLeader || r.Leader != "" && m.LastContact >= 0 && m.LastContact < 2*heartbeatTimeout
+			m.Healthy = heard && m.LogError == "" && r.Waiting == "" && r.has(commit)
+		}
+		members = append(members, m)
+	}
+	return members
+}
+
+// committed returns what the newest leader among those who reported has committed.
+func committed(reports map[string]report) uint64 {
+	var leader report
+	for _, r := range reports {
+		if r.err == nil && r.Role == roleLeader && r.Term >= leader.Term {
+			leader = r
+		}
+	}
+	return leader.CommitIndex
+}
+
+// has tells whether a node can take the place of one that has all up to commit,
+// without having to be sent much first.
+func (r *report) has(commit uint64) bool { return r.AppliedIndex+promoteLag >= commit }
+
+// Applies returns nil when every member of the cluster, those without a vote too, has
+// said that its FSM applies commands of the version. Otherwise the error says which
+// has not: it runs an earlier release, or does not answer. It takes a second at most.
+func (n *Node) Applies(ctx context.Context, version int) error {
+	reports := n.survey(ctx, n.others())
+	reports[n.cfg.NodeID] = n.report()
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		id := nodeOf(string(s.ID))
+		switch r := reports[id]; {
+		case r.err != nil:
+			return fmt.Errorf("node %s does not answer: %w", id, r.err)
+		case r.ServerID != string(s.ID):
+			return fmt.Errorf("node %s has not come back since it lost its folder", id)
+		case max(r.CommandVersion, 1) < version:
+			return fmt.Errorf("node %s runs an earlier release", id)
+		}
+	}
+	return nil
+}
