@@ -39,8 +39,9 @@ type Member struct {
 // most, however many do not answer.
 func (n *Node) Members(ctx context.Context) []Member {
 	servers := n.raft.GetConfiguration().Configuration().Servers
+	own := n.report() // before the others answer, see has
 	reports := n.survey(ctx, n.others())
-	reports[n.cfg.NodeID] = n.report()
+	reports[n.cfg.NodeID] = own
 	commit := committed(reports)
 	members := make([]Member, 0, len(servers))
 	for _, s := range servers {
@@ -78,7 +79,9 @@ func committed(reports map[string]report) uint64 {
 }
 
 // has tells whether a node can take the place of one that has all up to commit,
-// without having to be sent much first.
+// without having to be sent much first. commit is of before the node was asked: a
+// survey takes a second when one of many is silent, in which others apply more than
+// promoteLag.
 func (r *report) has(commit uint64) bool { return r.AppliedIndex+promoteLag >= commit }
 
 // Applies returns nil when every member of the cluster, those without a vote too, has

@@ -222,8 +222,9 @@ func (n *Node) promote(ctx context.Context, node string) (behind string, err err
 	if s.Suffrage == raft.Voter {
 		return "", nil
 	}
+	commit := n.raft.CommitIndex()
 	r := n.survey(ctx, []string{node})[node]
-	switch commit := n.raft.CommitIndex(); {
+	switch {
 	case r.err != nil:
 		return r.err.Error(), nil //nolint:nilerr // it is how far the node is
 	case r.ServerID != string(s.ID):
@@ -284,6 +285,7 @@ func (n *Node) remove(ctx context.Context, node string) error {
 	}
 	if s.Suffrage == raft.Voter {
 		voters, alive := 0, 0
+		commit := n.raft.CommitIndex()
 		reports := n.survey(ctx, n.others())
 		for _, other := range n.raft.GetConfiguration().Configuration().Servers {
 			if other.Suffrage != raft.Voter || other.ID == s.ID {
@@ -291,7 +293,7 @@ func (n *Node) remove(ctx context.Context, node string) error {
 			}
 			voters++
 			r := reports[nodeOf(string(other.ID))]
-			if other.ID == n.raftID || r.err == nil && r.ServerID == string(other.ID) && r.LogError == "" && r.has(n.raft.CommitIndex()) {
+			if other.ID == n.raftID || r.err == nil && r.ServerID == string(other.ID) && r.LogError == "" && r.has(commit) {
 				alive++
 			}
 		}

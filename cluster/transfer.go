@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -51,12 +52,20 @@ func (n *Node) transfer(ctx context.Context, node string) error {
 }
 
 // successor returns the voter to hand leadership to: node, or the one that has
-// most of the log when node is empty.
+// most of the log when node is empty. It takes half of ctx's time at most, so that
+// a member that is silent leaves some for the transfer.
 func (n *Node) successor(ctx context.Context, node string) (raft.Server, error) {
 	var best raft.Server
 	var have uint64
 	found := false
-	reports := n.survey(ctx, n.others())
+	others := n.others()
+	if node != "" {
+		others = slices.DeleteFunc(others, func(id string) bool { return id != node })
+	}
+	commit := n.raft.CommitIndex()
+	half, cancel := halfOf(ctx)
+	reports := n.survey(half, others)
+	cancel()
 	why := errNoSuccessor
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
 		id := nodeOf(string(s.ID))
@@ -79,8 +88,8 @@ func (n *Node) successor(ctx context.Context, node string) (raft.Server, error) 
 		if r.err == nil && r.LogError != "" {
 			r.err = errors.New("its log cannot be written: " + r.LogError)
 		}
-		if r.err == nil && !r.has(n.raft.CommitIndex()) {
-			r.err = fmt.Errorf("it has applied %d of %d entries", r.AppliedIndex, n.raft.CommitIndex())
+		if r.err == nil && !r.has(commit) {
+			r.err = fmt.Errorf("it has applied %d of %d entries", r.AppliedIndex, commit)
 		}
 		if r.err != nil {
 			why = fmt.Errorf("node %s cannot take over: %w", id, r.err)
@@ -98,6 +107,14 @@ func (n *Node) successor(ctx context.Context, node string) (raft.Server, error) 
 	default:
 		return best, refusedChange("%w", why)
 	}
+}
+
+// halfOf returns a context that ends when half of ctx's time is over.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, time.Until(deadline)/2)
+	}
+	return context.WithCancel(ctx)
 }
 
 // waitLeader waits until node leads, as this node hears it, which led in term

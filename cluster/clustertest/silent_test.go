@@ -1,0 +1,79 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"leased/cluster"
+)
+
+// load has commands applied by whoever of the nodes leads, until the returned function
+// is called. Then all of them are answered.
+func (c *Cluster) load(nodes ...string) (stop func()) {
+	ctx := c.Context()
+	var running sync.WaitGroup
+	var stopped atomic.Bool
+	for w := range 128 {
+		running.Go(func() {
+			for i := 0; ctx.Err() == nil && !stopped.Load(); i++ {
+				for _, id := range nodes {
+					_, _ = c.Node(id).Propose(ctx, fmt.Appendf(nil, "payload-%d-%d", w, i)) // one of them leads
+				}
+			}
+		})
+	}
+	return func() { stopped.Store(true); running.Wait() }
+}
+
+// TestCluster_silentMember: a node that fell silent makes the others seem to lack
+// nothing that was committed only after they had answered. It can be removed, and
+// leadership handed over, while commands are applied.
+func TestCluster_silentMember(t *testing.T) {
+	c := New(t, Options{})
+	c.leadBy("n1")
+	c.Net.Isolate("n3")
+	defer c.load("n1", "n2")()
+	c.Eventually("more is applied during a look than a node may lack", func() bool {
+		leader := c.Leader()
+		before := c.Node(leader).Status().CommitIndex
+		for _, m := range c.Node(leader).Members(c.Context()) {
+			if m.ID != "n3" && m.Error == "" && m.AppliedIndex+1024 >= before && !m.Healthy && c.Leader() == leader {
+				t.Errorf("%s is not healthy: it has applied %d, and %d was committed before it was asked", m.ID, m.AppliedIndex, before)
+			}
+		}
+		return c.Node(leader).Status().CommitIndex > before+2048
+	})
+	c.Eventually("leadership is handed over", func() bool {
+		err := c.Node(c.Leader()).Transfer(c.Context(), "")
+		if errors.Is(err, cluster.ErrRefused) {
+			t.Fatalf("handing over leadership: %v", err)
+		}
+		return err == nil
+	})
+	c.Eventually("n3 is removed", func() bool {
+		err := c.Node(c.Leader()).RemoveMember(c.Context(), "n3")
+		if errors.Is(err, cluster.ErrRefused) {
+			t.Fatalf("removing n3: %v", err)
+		}
+		return err == nil || errors.Is(err, cluster.ErrNoMember)
+	})
+}
+
+// TestCluster_transfer_silent: a member that is silent does not take all of the time
+// in which a leader that stops hands leadership over.
+func TestCluster_transfer_silent(t *testing.T) {
+	c := New(t, Options{})
+	c.leadBy("n2")
+	c.Write("a")
+	c.Net.Isolate("n1")
+	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+	defer cancel()
+	if err := c.Node("n2").Transfer(ctx, ""); err != nil {
+		t.Errorf("handing over leadership within a second: %v", err)
+	}
+}
