@@ -44,7 +44,10 @@ func (s *storage) found(conf *raft.Config, server raft.ServerID, address raft.Se
 }
 
 // checkComplete refuses a log whose beginning was deleted below a snapshot that
-// is no longer there. raft would panic.
+// is no longer there: raft would panic. And it keeps raft from starting with an older
+// snapshot than the newest where the log does not lead up to that one: a node that
+// was sent a snapshot has an empty log until the next entry, and would have forgotten,
+// without a word, what it had confirmed.
 func (s *storage) checkComplete() error {
 	first, err := s.log.FirstIndex()
 	if err != nil {
@@ -54,5 +57,24 @@ func (s *storage) checkComplete() error {
 		return fmt.Errorf("%s: the log begins at entry %d and the newest snapshot in %s ends at %d: what is between them is gone; restore the directory from a backup",
 			s.dataDir, first, s.path(snapshotDir), snapshot)
 	}
+	last, err := s.log.LastIndex()
+	if err != nil {
+		return err
+	}
+	newest, err := newestNamed(s.path(snapshotDir))
+	if err != nil || newest <= last {
+		return err
+	}
+	if listed, _ := s.snapshots.latest(); listed < newest {
+		return s.forgotten(newest)
+	}
+	s.snapshots.onlyFrom(newest)
 	return nil
+}
+
+// forgotten says that the newest snapshot, which nothing can replace, cannot be read.
+func (s *storage) forgotten(newest uint64) error {
+	return fmt.Errorf("%s: the newest snapshot in %s, up to entry %d, cannot be read, and the log does not have what it covers: "+
+		"restore the directory from a backup; starting with an older snapshot would issue fencing tokens a second time",
+		s.dataDir, s.path(snapshotDir), newest)
 }

@@ -296,7 +296,11 @@ func (n *Node) startRaft(conf *raft.Config, trans raft.Transport) (r *raft.Raft,
 			panic(reason)
 		}
 	}()
-	return raft.NewRaft(conf, n.machine, n.storage.cache, n.storage.terms, n.storage.snapshots, trans)
+	r, err = raft.NewRaft(conf, n.machine, n.storage.cache, n.storage.terms, n.storage.snapshots, trans)
+	if least := n.storage.snapshots.leastIndex(); err != nil && least > 0 {
+		err = fmt.Errorf("%w: %w", n.storage.forgotten(least), err)
+	}
+	return r, err
 }
 
 // holdTerm keeps a node whose vote alone decides from electing itself while it

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -103,35 +104,99 @@ func TestNode_olderSnapshot(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	cfg.Snapshot = SnapshotConfig{Entries: minTrailing, Interval: time.Hour}
 	n := lead(t, cfg, new(ledger))
+	const step = minTrailing + 200
 	for i := range 3 {
-		propose(t, n, lines(400*i, 400*(i+1))...)
+		propose(t, n, lines(step*i, step*(i+1))...)
 		if err := n.Snapshot(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	first, err := n.storage.log.FirstIndex()
-	if err != nil || first < 300 {
+	if err != nil || first < step {
 		t.Errorf("the log begins at %d, error %v: what both snapshots cover is still there", first, err)
 	}
 	stop(t, n)
-	names := snapshotNames(t, cfg.DataDir)
-	newest := filepath.Join(cfg.DataDir, raftDir, snapshotDir, names[len(names)-1], "state.bin")
-	content, err := os.ReadFile(newest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content[len(content)/2] ^= 1
-	if err := os.WriteFile(newest, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	damageNewest(t, cfg.DataDir, "state.bin")
 	fsm := new(ledger)
 	n = lead(t, cfg, fsm)
-	if diff := cmp.Diff(lines(0, 1200), fsm.content()); diff != "" {
+	if diff := cmp.Diff(lines(0, 3*step), fsm.content()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// And its next snapshot is whole again.
-	propose(t, n, lines(1200, 1210)...)
+	propose(t, n, lines(3*step, 3*step+10)...)
 	if err := n.Snapshot(testContext(t)); err != nil {
 		t.Error(err)
 	}
+}
+
+// damageNewest changes a byte in a file of the newest snapshot.
+func damageNewest(t *testing.T, dataDir, file string) {
+	t.Helper()
+	names := snapshotNames(t, dataDir)
+	path := filepath.Join(dataDir, raftDir, snapshotDir, names[len(names)-1], file)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 0x80
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOpen_forgotten: a node that was sent a snapshot has an empty log until the next
+// entry. If it cannot read that snapshot it does not start with the one before, with
+// which it would have forgotten what it confirmed.
+func TestOpen_forgotten(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	n := lead(t, cfg, new(ledger))
+	for i := range 2 {
+		propose(t, n, lines(10*i, 10*(i+1))...)
+		if err := n.Snapshot(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := n.storage.log.FirstIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := n.storage.log.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.storage.log.DeleteRange(first, last); err != nil { // as raft does with a snapshot that it was sent
+		t.Fatal(err)
+	}
+	sent := t.TempDir() // what the disk has at a kill
+	if err := os.CopyFS(sent, os.DirFS(cfg.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, n)
+	for _, file := range []string{"state.bin", "meta.json"} {
+		t.Run(file, func(t *testing.T) {
+			cfg := testConfig(t.TempDir())
+			if err := os.CopyFS(cfg.DataDir, os.DirFS(sent)); err != nil {
+				t.Fatal(err)
+			}
+			damageNewest(t, cfg.DataDir, file)
+			for range 2 { // and it stays so
+				fsm := new(ledger)
+				again, err := Open(testContext(t), cfg, fsm)
+				if err == nil {
+					stop(t, again)
+					t.Fatalf("it started with %d of 20 lines", len(fsm.content()))
+				}
+				if want := fmt.Sprintf("up to entry %d, cannot be read", last); !strings.Contains(err.Error(), want) {
+					t.Errorf("Open = %v, want …%s…", err, want)
+				}
+			}
+		})
+	}
+	t.Run("whole", func(t *testing.T) {
+		fsm := new(ledger)
+		lead(t, testConfig(sent), fsm)
+		if diff := cmp.Diff(lines(0, 20), fsm.content()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
 }

@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +27,7 @@ type snapshotStore struct {
 	index uint64
 	at    time.Time
 	older uint64 // index of the one before the newest, 0 for none
+	least uint64 // none below it is opened; 0 for any
 }
 
 // newSnapshotStore wraps files, whose snapshots are in the folder dir.
@@ -44,6 +48,24 @@ func newSnapshotStore(files *raft.FileSnapshotStore, dir string) (*snapshotStore
 		s.older = metas[1].Index
 	}
 	return s, nil
+}
+
+// newestNamed returns the index of the newest snapshot in dir, whether or not it can
+// be read; 0 when there is none. raft passes one over of which it cannot read what
+// it has.
+func newestNamed(dir string) (uint64, error) {
+	names, err := namesIn(dir)
+	if err != nil {
+		return 0, err
+	}
+	newest := uint64(0)
+	for _, name := range names {
+		var term, index, ms uint64
+		if n, _ := fmt.Sscanf(name, "%d-%d-%d", &term, &index, &ms); n == 3 && !strings.HasSuffix(name, tempSuffix) {
+			newest = max(newest, index)
+		}
+	}
+	return newest, nil
 }
 
 // latest returns the index of the newest complete snapshot and when it was
@@ -89,7 +111,23 @@ func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if err != nil {
 		return nil, nil, err
 	}
+	if least := s.leastIndex(); meta.Index < least {
+		return nil, nil, errors.Join(fmt.Errorf("snapshot %s ends before entry %d, which the node had", id, least), from.Close())
+	}
 	return meta, &snapshotReader{from, meta.Index}, nil
+}
+
+// onlyFrom keeps raft from starting with a snapshot below index.
+func (s *snapshotStore) onlyFrom(index uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.least = index
+}
+
+func (s *snapshotStore) leastIndex() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.least
 }
 
 type snapshotReader struct {
