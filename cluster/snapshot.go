@@ -26,8 +26,10 @@ const (
 	maxEntries = 131072
 
 	// minTrailing is how many entries at least stay in the log below a snapshot,
-	// for followers that are a little behind.
-	minTrailing = 128
+	// for followers that are a little behind. It is above maxInFlight, so that no
+	// snapshot is sent to a follower that only has entries of a deposed leader more:
+	// raft v1.7.3 sends it again and again then, or panics (raft#697).
+	minTrailing = 1024
 )
 
 // SnapshotConfig says when a snapshot is taken on its own, whichever comes first.
@@ -36,7 +38,7 @@ type SnapshotConfig struct {
 	// has a method SnapshotCost() int, which tells how many records its state has
 	// and may be called at any time from any goroutine, then as many as there are
 	// records when that is more, up to 131,072. Afterwards this many entries, and
-	// at least 128, are kept below the snapshot.
+	// at least 1,024, are kept below the snapshot.
 	//
 	// If the FSM has a method SnapshotBlocked() bool, for any goroutine too, none is
 	// taken as long as that answers true.

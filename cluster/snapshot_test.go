@@ -44,7 +44,7 @@ func TestNode_Snapshot_restart(t *testing.T) {
 	// As many entries stay, and the ten at the end make no snapshot due.
 	cfg.Snapshot = SnapshotConfig{Entries: minTrailing, Interval: time.Hour}
 	n := lead(t, cfg, new(ledger))
-	propose(t, n, lines(0, 300)...)
+	propose(t, n, lines(0, minTrailing+172)...)
 	if err := n.Snapshot(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -60,13 +60,13 @@ func TestNode_Snapshot_restart(t *testing.T) {
 	if status.SnapshotIndex != status.LastIndex || time.Since(status.SnapshotTime) > patience {
 		t.Errorf("snapshot index = %d of %d, time %v", status.SnapshotIndex, status.LastIndex, status.SnapshotTime)
 	}
-	propose(t, n, lines(300, 310)...)
+	propose(t, n, lines(minTrailing+172, minTrailing+182)...)
 	stop(t, n)
 
 	for range 2 {
 		fsm := new(ledger)
 		n = lead(t, cfg, fsm)
-		if diff := cmp.Diff(lines(0, 310), fsm.content()); diff != "" {
+		if diff := cmp.Diff(lines(0, minTrailing+182), fsm.content()); diff != "" {
 			t.Errorf("after a restart (-want +got):\n%s", diff)
 		}
 		// The time is the folder's, which is a little older.
@@ -352,7 +352,7 @@ func TestOpen_snapshotsGone(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	cfg.Snapshot.Entries = 1
 	n := lead(t, cfg, new(ledger))
-	propose(t, n, lines(0, 200)...)
+	propose(t, n, lines(0, minTrailing+72)...)
 	if err := n.Snapshot(testContext(t)); err != nil {
 		t.Fatal(err)
 	}

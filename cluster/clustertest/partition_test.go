@@ -262,11 +262,11 @@ func TestCluster_Close(t *testing.T) {
 func TestCluster_snapshot(t *testing.T) {
 	t.Parallel()
 	c := New(t, Options{Configure: func(cfg *cluster.Config) { cfg.Snapshot.Entries = 20 }})
-	var want []string
-	for i := range 400 {
-		want = append(want, fmt.Sprint(i))
-	}
-	c.Write(want...)
+	stop := c.load(c.IDs()...)
+	c.Eventually("more is applied than stays below a snapshot", func() bool { return len(c.Lines("n1")) > 1500 })
+	stop()
+	c.Write("end")
+	want := c.Lines(c.Leader())
 	c.Agree(want...)
 	for _, id := range c.IDs() {
 		if err := c.Node(id).Snapshot(c.Context()); err != nil {

@@ -37,6 +37,7 @@ func TestCluster_wipedNode(t *testing.T) {
 		}
 		ended[r.RequestID] = got.Lease
 	}
+	fill(t, all, trailing)
 	snapshotted(t, c)
 	for _, n := range c.Nodes {
 		n.Kill()
@@ -96,7 +97,11 @@ func TestCluster_wipedNode(t *testing.T) {
 	}
 }
 
-// snapshotted waits until each node has a snapshot.
+// trailing is how many entries at least stay in the log below a snapshot: a node that
+// lost its disk is sent one when there are more.
+const trailing = 1024
+
+// snapshotted waits until each node has a snapshot of all that fill made.
 func snapshotted(t *testing.T, c *proc.Cluster) {
 	t.Helper()
 	proc.Until(t, "each node has a snapshot", proc.Patience, func() bool {
@@ -105,7 +110,7 @@ func snapshotted(t *testing.T, c *proc.Cluster) {
 			return false
 		}
 		for _, n := range status.Nodes {
-			if n.SnapshotIndex < 20 {
+			if n.SnapshotIndex < 2*trailing {
 				return false
 			}
 		}
