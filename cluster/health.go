@@ -19,7 +19,8 @@ type Member struct {
 	// Healthy: the node answers, has its place in the cluster, can write its log, and
 	// is the leader or has heard from it lately and has applied all but the newest
 	// 1,024 entries of its log. A node that lost its folder has its place once it votes
-	// again.
+	// again. What was committed is the leader's word: while it does not answer, no node
+	// is known to be healthy.
 	Healthy bool
 	// Error is why there is nothing below.
 	Error string
@@ -42,7 +43,7 @@ func (n *Node) Members(ctx context.Context) []Member {
 	own := n.report() // before the others answer, see has
 	reports := n.survey(ctx, n.others())
 	reports[n.cfg.NodeID] = own
-	commit := committed(reports)
+	commit, led := committed(reports)
 	members := make([]Member, 0, len(servers))
 	for _, s := range servers {
 		r := reports[nodeOf(string(s.ID))]
@@ -60,22 +61,23 @@ func (n *Node) Members(ctx context.Context) []Member {
 			}
 			m.LogError = r.LogError
 			heard := r.Role == roleLeader || r.Leader != "" && m.LastContact >= 0 && m.LastContact < 2*heartbeatTimeout
-			m.Healthy = heard && m.LogError == "" && r.Waiting == "" && r.has(commit)
+			m.Healthy = heard && m.LogError == "" && r.Waiting == "" && led && r.has(commit)
 		}
 		members = append(members, m)
 	}
 	return members
 }
 
-// committed returns what the newest leader among those who reported has committed.
-func committed(reports map[string]report) uint64 {
+// committed returns what the newest leader among those who reported has committed,
+// and whether there is one. Without it nobody can tell what a node lacks.
+func committed(reports map[string]report) (commit uint64, led bool) {
 	var leader report
 	for _, r := range reports {
 		if r.err == nil && r.Role == roleLeader && r.Term >= leader.Term {
-			leader = r
+			leader, led = r, true
 		}
 	}
-	return leader.CommitIndex
+	return leader.CommitIndex, led
 }
 
 // has tells whether a node can take the place of one that has all up to commit,

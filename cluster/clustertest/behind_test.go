@@ -125,3 +125,44 @@ func slowSecond(t *testing.T) time.Duration {
 	})
 	return time.Since(begin)
 }
+
+// TestCluster_healthyWithoutLeader: while the leader does not answer nobody can say
+// what a node lacks, so that none is known to be healthy.
+func TestCluster_healthyWithoutLeader(t *testing.T) {
+	c := New(t, Options{Configure: func(cfg *cluster.Config) {
+		cfg.Snapshot = cluster.SnapshotConfig{Entries: 1 << 20, Interval: time.Hour}
+	}})
+	c.leadBy("n1")
+	c.Stop("n3")
+	stop := c.load("n1", "n2")
+	c.Eventually("there is much that n3 lacks", func() bool { return len(c.Lines("n2")) > 2048 })
+	stop()
+	hold := make(chan struct{})
+	defer close(hold)
+	c.Net.OnSend(func(from, to string, p []byte) {
+		if from != "n3" && to == "n3" && len(p) > 0 && p[0] == 0 && strings.Contains(string(p[:min(len(p), 4096)]), "payload") {
+			<-hold // heartbeats pass
+		}
+	})
+	c.Start("n3")
+	leader := c.Leader()
+	asked := c.Follower(leader, "n3")
+	c.Net.Cut(leader, asked)
+	c.Net.Cut(asked, leader)
+	c.Eventually("n3 hears of its leader, which does not answer "+asked, func() bool {
+		answers, hears := true, false
+		for _, m := range c.Node(asked).Members(c.Context()) {
+			if m.ID == leader {
+				answers = m.Error == ""
+			}
+			if m.ID != "n3" {
+				continue
+			}
+			hears = m.Error == "" && m.Role == "follower" && m.LastContact >= 0 && m.LastContact < 400*time.Millisecond
+			if m.Healthy {
+				t.Errorf("n3 is healthy with %d of %d entries", m.AppliedIndex, c.Node(asked).Status().CommitIndex)
+			}
+		}
+		return !answers && hears
+	})
+}
