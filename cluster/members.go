@@ -184,7 +184,11 @@ func (n *Node) add(ctx context.Context, c *changeRequest) error {
 	}
 	join := &joinRequest{ClusterID: n.storage.id.get().ClusterID, Voter: c.Voter}
 	if err := n.tellPeer(ctx, c.NodeID, pathJoin, join); err != nil {
-		return refusedChange("%w", err)
+		if _, ok := errors.AsType[*peerError](err); ok {
+			return refusedChange("%w", err)
+		}
+		// It may have stored the cluster's id, for ever.
+		return fmt.Errorf("node %s did not say whether it belongs to the cluster now; to add it again is safe: %s", c.NodeID, err.Error())
 	}
 	if old, ok := n.server(c.NodeID); ok && string(old.ID) != r.ServerID {
 		if err := n.replace(ctx, old, r.ServerID, c.Address); err != nil {

@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -182,4 +183,28 @@ func TestCluster_moved(t *testing.T) {
 	c.Write("c")
 	c.Agree("a", "b", "c")
 	c.expectMembers("n1 voter n1.elsewhere.test:2", "n2 voter n2.elsewhere.test:2", "n3 voter n3.elsewhere.test:2")
+}
+
+// TestCluster_join_noAnswer: a node that was told to belong to the cluster, and whose
+// answer is lost, may belong to it from then on.
+func TestCluster_join_noAnswer(t *testing.T) {
+	t.Parallel()
+	c := New(t, Options{})
+	leader := c.Leader()
+	c.Start("n4")
+	c.Net.OnSend(func(from, to string, p []byte) {
+		if from == leader && to == "n4" && bytes.Contains(p, []byte(`"voter":true`)) { // the question
+			c.Net.Cut("n4", leader)
+		}
+	})
+	err := c.Node(leader).AddMember(c.Context(), "n4", Address("n4"), true)
+	if errors.Is(err, cluster.ErrRefused) || err == nil || !strings.Contains(err.Error(), "node n4 did not say whether it belongs to the cluster now") {
+		t.Errorf("n4 did not answer: got %v, want an error that is not %v", err, cluster.ErrRefused)
+	}
+	c.Eventually("n4 belongs to the cluster", func() bool { return c.Node("n4").Status().ClusterID == c.Node(leader).Status().ClusterID })
+	c.Net.OnSend(nil)
+	c.Net.Heal()
+	if err := c.Node(c.Leader()).AddMember(c.Context(), "n4", Address("n4"), true); err != nil {
+		t.Errorf("adding n4 again: %v", err)
+	}
 }
