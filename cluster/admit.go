@@ -54,7 +54,7 @@ func (n *Node) admit(ctx context.Context, r *admitRequest) (admission, error) {
 	}
 	behind, err := n.promote(ctx, r.NodeID)
 	if behind != "" {
-		return admission{"a voter when it has the log: " + behind}, err
+		return admission{"a voter, but not yet: " + behind}, err
 	}
 	return admission{"a voter"}, err
 }

@@ -105,3 +105,7 @@ func (n *Node) Applies(ctx context.Context, version int) error {
 	}
 	return nil
 }
+
+// knowsLess tells whether a node applies fewer kinds of commands than this one. Those
+// that it does not know may be in the log, see Applies.
+func (n *Node) knowsLess(r *report) bool { return max(r.CommandVersion, 1) < n.cfg.CommandVersion }

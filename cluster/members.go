@@ -182,6 +182,9 @@ func (n *Node) add(ctx context.Context, c *changeRequest) error {
 	if old, ok := n.server(c.NodeID); ok && string(old.ID) == r.ServerID && old.Suffrage == raft.Voter && !c.Voter {
 		return invalidChange("node %s votes: remove it, and add it without a vote when it has an empty folder", c.NodeID)
 	}
+	if n.knowsLess(&r) {
+		return refusedChange("node %s runs an earlier release than node %s, which leads: it may not know what is in the log", c.NodeID, n.cfg.NodeID)
+	}
 	join := &joinRequest{ClusterID: n.storage.id.get().ClusterID, Voter: c.Voter}
 	if err := n.tellPeer(ctx, c.NodeID, pathJoin, join); err != nil {
 		if _, ok := errors.AsType[*peerError](err); ok {
@@ -233,6 +236,8 @@ func (n *Node) promote(ctx context.Context, node string) (behind string, err err
 		return r.err.Error(), nil //nolint:nilerr // it is how far the node is
 	case r.ServerID != string(s.ID):
 		return "", fmt.Errorf("node %s is %s now, not %s", node, r.ServerID, s.ID)
+	case n.knowsLess(&r): // it would stop at the first command that it does not know
+		return "it runs an earlier release than node " + n.cfg.NodeID + ", which leads", nil
 	case !r.has(commit) || r.AppliedIndex == 0:
 		return fmt.Sprintf("applied %d of %d entries", r.AppliedIndex, commit), nil
 	}
