@@ -128,7 +128,7 @@ func (p *peerPort) welcome(c *peerConn) {
 	to, err := p.introduce(c)
 	<-p.greeting
 	if err != nil {
-		if p.seldom.now(c.peer + err.Error()) {
+		if p.seldom.now(c.peer + reasonOf(err)) {
 			p.log.Warn("peer connection refused", "peer", c.peer, "remote", c.RemoteAddr().String(), "reason", err)
 		}
 		_ = c.Close() // there is nobody to tell
