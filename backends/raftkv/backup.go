@@ -20,9 +20,6 @@ const (
 	maxBackupHead = 1 << 16
 )
 
-// backupPoll is how often it is looked whether this node has caught up.
-const backupPoll = 5 * time.Millisecond
-
 // BackupHead says what a backup is of.
 type BackupHead struct {
 	_         struct{} `cbor:",toarray"`
@@ -43,23 +40,12 @@ func (f *Forwarder) Backup(ctx context.Context, clusterID string) (*BackupHead, 
 		return nil, nil, err
 	}
 	e := f.engine
-	for tick := time.NewTicker(backupPoll); e.fsm.index() < index; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			tick.Stop()
-			return nil, nil, contract.Errorf(contract.CodeUnavailable, context.Cause(ctx), "this node is behind the one that leads; ask another")
-		}
+	if !e.fsm.reaches(ctx, index) {
+		return nil, nil, contract.Errorf(contract.CodeUnavailable, context.Cause(ctx), "this node is behind the one that leads; ask another")
 	}
 	frozen := &frozen{codec: e.fsm.codec, state: e.fsm.freeze()}
 	head := &BackupHead{ClusterID: clusterID, Index: frozen.state.index, Time: e.wall().UTC().Truncate(time.Millisecond)}
 	return head, func(to io.Writer) error { return writeBackup(e.wire, head, frozen, to) }, nil
-}
-
-func (f *FSM) index() uint64 {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.state.index
 }
 
 // index returns the newest entry of the state, which is not stale.

@@ -3,7 +3,6 @@ package raftkv
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"leased/contract"
@@ -251,20 +250,8 @@ func (f *Forwarder) Health(ctx context.Context, r *contract.HealthRequest) (cont
 	a, err := begin(ctx, r.Validate, read(f, "health", r, f.local.health))
 	h, failed := a.healthOr(err)
 	if err == nil {
-		h.Lag = f.engine.fsm.lag(a.Index, a.Clock)
+		h.Lag = f.engine.fsm.lag(ctx, a.Index, a.Clock)
 		behind(&h)
 	}
 	return h, failed
-}
-
-// maxReadyLag is how far a node that is ready may be behind the one that leads.
-const maxReadyLag = 2 * time.Second
-
-// behind calls a node that is far behind not ready, though it can hand calls on: who
-// restarts one node after the other waits for each to be ready, and this one cannot
-// take the next one's place yet.
-func behind(h *contract.Health) {
-	if h.Lag > maxReadyLag {
-		h.Ready, h.Detail = false, fmt.Sprintf("this node's state is %v behind that of the node that leads", h.Lag.Round(time.Millisecond))
-	}
 }

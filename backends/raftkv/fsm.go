@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -168,13 +167,9 @@ func (f *FSM) agenda() agenda {
 // Clock returns where the replicated clock stands, in nanoseconds.
 func (f *FSM) Clock() int64 { return f.agenda().now }
 
-// lag returns how far this node's state is behind one that stands at index and
-// at now on its clock.
-func (f *FSM) lag(index uint64, now int64) time.Duration {
+// index returns the newest entry of the state.
+func (f *FSM) index() uint64 {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.state.index >= index {
-		return 0
-	}
-	return time.Duration(max(0, now-f.state.now))
+	return f.state.index
 }
