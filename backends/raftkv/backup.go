@@ -79,9 +79,8 @@ func writeBackup(w wire, head *BackupHead, state *frozen, to io.Writer) error {
 	return err
 }
 
-// readBackup reads a backup whole. Its clock is made to stand at now, so that what
-// it remembers is remembered as long as it had left.
-func readBackup(c codec, w wire, now int64, from io.Reader) (*BackupHead, *state, error) {
+// readBackup reads a backup whole. Its clock is that of the cluster it is of.
+func readBackup(c codec, w wire, from io.Reader) (*BackupHead, *state, error) {
 	r := &summed{from: bufio.NewReaderSize(from, snapshotBuffer), sum: sha256.New()}
 	start := make([]byte, len(backupMagic)+2+4)
 	if _, err := io.ReadFull(r, start); err != nil || string(start[:len(backupMagic)]) != backupMagic {
@@ -102,7 +101,7 @@ func readBackup(c codec, w wire, now int64, from io.Reader) (*BackupHead, *state
 	if err := w.answers.Unmarshal(text, head); err != nil {
 		return nil, nil, fmt.Errorf("the backup's head is damaged: %w", err)
 	}
-	s, err := readSnapshotAt(c, newInterner(), &now, r)
+	s, err := readSnapshot(c, newInterner(), r)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/tidwall/btree"
 )
 
 // restoreEntries puts the parts of a restore of s into the driver's log, as the
@@ -34,14 +35,14 @@ func (d *driver) restoreEntries(id byte, s *state, size int) []*raft.Log {
 	return append(logs, put(&restoreCmd{End: restoreDone, Floor: 1e6}))
 }
 
-// backedUp returns the state of another log, which was longer and in which a lease
-// of the key was active.
-func backedUp(t *testing.T, key string) *state {
+// backedUp returns the state of another log, which was longer and in which a lease of
+// the key "backup" was active.
+func backedUp(t *testing.T) *state {
 	t.Helper()
 	d := newDriver(t)
 	d.index = 5000
 	d.do(kindTakeover, &takeoverCmd{Wall: 1e18})
-	d.acquire(request(key, "bob", "b"))
+	d.acquire(request("backup", "bob", "b"))
 	return d.fsm.state
 }
 
@@ -61,7 +62,7 @@ func TestFSM_restore_allOrNothing(t *testing.T) {
 		d := newDriver(t)
 		d.do(kindTakeover, &takeoverCmd{Wall: 1e18})
 		d.acquire(request("live", "alice", "a"))
-		parts := d.restoreEntries(1, backedUp(t, "backup"), 300)
+		parts := d.restoreEntries(1, backedUp(t), 300)
 		if cut == len(parts) {
 			if cut < 4 {
 				t.Fatalf("%d parts: too few", cut)
@@ -96,7 +97,7 @@ func TestFSM_restore_allOrNothing(t *testing.T) {
 		if d.fsm.SnapshotBlocked() {
 			t.Errorf("cut after %d parts: no snapshot can be taken", cut)
 		}
-		parts = d.restoreEntries(2, backedUp(t, "backup"), 300)
+		parts = d.restoreEntries(2, backedUp(t), 300)
 		d.fsm.ApplyBatch(parts)
 		checkRestoredState(t, d)
 	}
@@ -126,7 +127,7 @@ func TestFSM_restore_replay(t *testing.T) {
 	add(kindTakeover, &takeoverCmd{Wall: 1e18})
 	add(kindAcquire, commandOf(request("live", "alice", "a")))
 	before := len(logs)
-	logs = append(logs, d.restoreEntries(1, backedUp(t, "backup"), 100)...)
+	logs = append(logs, d.restoreEntries(1, backedUp(t), 100)...)
 	behind := len(logs)
 	add(kindAcquire, commandOf(request("fresh", "alice", "f")))
 	add(kindFloor, &floorCmd{Namespace: "other", Above: 2e6})
@@ -182,4 +183,54 @@ func TestFSM_restore_damaged(t *testing.T) {
 	if d.fsm.SnapshotBlocked() || d.holder("live") == nil {
 		t.Error("the restore was not given up")
 	}
+}
+
+// TestFrozen_shift: a state with its clock moved there and back is the same state,
+// and moved there alone each instant of it is.
+func TestFrozen_shift(t *testing.T) {
+	const by = int64(time.Hour)
+	d := newDriver(t)
+	for w, n := newWorkload(7), 0; n < 500; n++ {
+		e := w.next()
+		w.saw(e, d.fsm.Apply(d.log(e)))
+	}
+	s := d.fsm.state
+	moved := func(s *state, shift int64) *state {
+		t.Helper()
+		var b bytes.Buffer
+		if err := (&frozen{codec: newCodec(), state: s, shift: shift}).write(&b); err != nil {
+			t.Fatal(err)
+		}
+		out, err := readSnapshot(newCodec(), newInterner(), &b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	there := moved(s, by)
+	checkInvariants(t, there)
+	if there.now != s.now+by || there.wall() != s.wall() {
+		t.Errorf("the clock stands at %d and shows %d, want %d and %d", there.now, there.wall(), s.now+by, s.wall())
+	}
+	for name, got := range map[string][2]int64{
+		"expiry": {first(t, s.expiries), first(t, there.expiries)}, "answer": {first(t, s.answerDrops), first(t, there.answerDrops)},
+		"record": {first(t, s.endedDrops), first(t, there.endedDrops)},
+	} {
+		if got[1] != got[0]+by {
+			t.Errorf("the first %s is due at %d, want %d", name, got[1], got[0]+by)
+		}
+	}
+	if got, want := stateText(t, moved(there, -by)), stateText(t, s); got != want {
+		t.Errorf("there and back:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// first returns when the first thing of an agenda is due.
+func first[T any](t *testing.T, agenda *btree.BTreeG[due[T]]) int64 {
+	t.Helper()
+	d, ok := agenda.Min()
+	if !ok {
+		t.Fatal("the workload left nothing to do")
+	}
+	return d.at
 }

@@ -127,7 +127,7 @@ func (e *Engine) restore(ctx context.Context, from io.Reader) (Restored, error) 
 	if err != nil {
 		return Restored{}, err
 	}
-	head, s, err := readBackup(e.fsm.codec, e.wire, max(clock.now(), e.fsm.Clock()), from)
+	head, s, err := readBackup(e.fsm.codec, e.wire, from)
 	switch {
 	case ctx.Err() != nil:
 		return Restored{}, contract.NotSubmitted(ctx)
@@ -170,7 +170,10 @@ func (p *parts) send(s *state, ended *int64) (floor uint64, err error) {
 	// No other event has the place of the entry that begins.
 	s.index, s.base, s.offset = began.index, 0, p.engine.wall().UnixNano()-s.now
 	*ended = s.endAll()
-	if err := (&frozen{codec: p.engine.fsm.codec, state: s}).write(p); err != nil {
+	// The state has the clock of the backup's cluster. It is moved to this one's now,
+	// and not before the backup was read: what it remembers does not age on its way.
+	now := max(p.clock.now(), p.engine.fsm.Clock())
+	if err := (&frozen{codec: p.engine.fsm.codec, state: s, shift: now - s.now}).write(p); err != nil {
 		if told, ok := errors.AsType[*contract.Error](err); ok {
 			return 0, told
 		}

@@ -40,6 +40,9 @@ const snapshotBuffer = 1 << 20
 type frozen struct {
 	codec codec
 	state *state
+	// shift is by how much the clock of what is written is ahead of the state's, and
+	// every instant on it with it.
+	shift int64
 }
 
 // Snapshot freezes the state. It is O(1): entries go on being applied while the
@@ -82,7 +85,7 @@ func (f *frozen) write(to io.Writer) error {
 	if err := binary.Write(buf, binary.BigEndian, f.state.snapshotVersion()); err != nil {
 		return err
 	}
-	if err := writeState(f.codec.enc.NewEncoder(buf), f.state); err != nil {
+	if err := writeState(f.codec.enc.NewEncoder(buf), f.state, f.shift); err != nil {
 		return err
 	}
 	if err := buf.Flush(); err != nil {
@@ -92,9 +95,9 @@ func (f *frozen) write(to io.Writer) error {
 	return err
 }
 
-func writeState(enc *cbor.Encoder, s *state) error {
+func writeState(enc *cbor.Encoder, s *state, shift int64) error {
 	if err := enc.Encode(headRecord{
-		Now: s.now, Offset: s.offset, Index: s.index,
+		Now: s.now + shift, Offset: s.offset - shift, Index: s.index,
 		Namespaces: s.namespaces.Len(), Keys: s.keys.Len(), Answers: s.answers.Len(),
 	}); err != nil {
 		return err
@@ -109,10 +112,14 @@ func writeState(enc *cbor.Encoder, s *state) error {
 	}); err != nil {
 		return err
 	}
-	if err := each(s.keys, func(ks *keyState) error { return writeKey(enc, s, ks) }); err != nil {
+	if err := each(s.keys, func(ks *keyState) error { return writeKey(enc, s, ks, shift) }); err != nil {
 		return err
 	}
-	return each(s.answers, func(a answer) error { return enc.Encode(answerRecordOf(a)) })
+	return each(s.answers, func(a answer) error {
+		r := answerRecordOf(a)
+		r.shift(shift)
+		return enc.Encode(r)
+	})
 }
 
 // each calls f for every item in order until f fails.
@@ -146,11 +153,6 @@ func (f *FSM) Restore(from io.ReadCloser) error {
 }
 
 func readSnapshot(c codec, texts *interner, from io.Reader) (*state, error) {
-	return readSnapshotAt(c, texts, nil, from)
-}
-
-// readSnapshotAt moves the clock of what it reads to now, unless that is nil.
-func readSnapshotAt(c codec, texts *interner, now *int64, from io.Reader) (*state, error) {
 	r := &summed{from: bufio.NewReaderSize(from, snapshotBuffer), sum: sha256.New()}
 	head := make([]byte, len(snapshotMagic)+2)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -163,7 +165,7 @@ func readSnapshotAt(c codec, texts *interner, now *int64, from io.Reader) (*stat
 	if v < firstSnapshot || v > snapshotVersion {
 		return nil, fmt.Errorf("snapshot version %d; this release knows %d to %d", v, firstSnapshot, snapshotVersion)
 	}
-	return readState(c.dec.NewDecoder(r), texts, now, v, r)
+	return readState(c.dec.NewDecoder(r), texts, v, r)
 }
 
 // summed reads all but the last sha256.Size bytes, which are the checksum of

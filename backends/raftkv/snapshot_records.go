@@ -205,14 +205,16 @@ func answerRecordOf(a answer) answerRecord {
 	return r
 }
 
-// writeKey writes a key, the leases of it that ended, and its queue.
-func writeKey(enc *cbor.Encoder, s *state, ks *keyState) error {
+// writeKey writes a key, the leases of it that ended, and its queue, with the state's
+// clock moved.
+func writeKey(enc *cbor.Encoder, s *state, ks *keyState, shift int64) error {
 	r := keyRecord{
 		Namespace: ks.ns, Key: partsOf(ks.key), ID: ks.id, PerKey: ks.perKey, Keep: ks.keep,
 		Visible: ks.visible, Oldest: ks.oldest, Waiters: int(ks.places),
 	}
 	if ks.active != nil {
 		active := leaseRecordOf(ks.active)
+		active.shift(shift)
 		r.Active = &active
 	}
 	eachEnded := func(f func(endedLease) error) error {
@@ -230,7 +232,11 @@ func writeKey(enc *cbor.Encoder, s *state, ks *keyState) error {
 	if err := enc.Encode(r); err != nil {
 		return err
 	}
-	if err := eachEnded(func(e endedLease) error { return enc.Encode(endedRecordOf(e)) }); err != nil {
+	if err := eachEnded(func(e endedLease) error {
+		r := endedRecordOf(e)
+		r.shift(shift)
+		return enc.Encode(r)
+	}); err != nil {
 		return err
 	}
 	var err error
@@ -238,7 +244,7 @@ func writeKey(enc *cbor.Encoder, s *state, ks *keyState) error {
 		if x.compare(ks.ident) != 0 {
 			return false
 		}
-		err = enc.Encode(waiterRecord{Seq: x.seq, Attach: x.attach, Drop: x.drop, Cmd: *x.cmd})
+		err = enc.Encode(waiterRecord{Seq: x.seq, Attach: x.attach, Drop: x.drop + shift, Cmd: *x.cmd})
 		return err == nil
 	})
 	return err
@@ -249,22 +255,16 @@ type reader struct {
 	dec   *cbor.Decoder
 	texts *interner
 	s     *state
-	// shift is added to each instant of the state's clock.
-	shift int64
 }
 
-// readState reads the records of a state. Its clock is moved to now unless that is
-// nil, and every instant on it with it.
-func readState(dec *cbor.Decoder, texts *interner, now *int64, version uint16, sum *summed) (*state, error) {
+// readState reads the records of a state.
+func readState(dec *cbor.Decoder, texts *interner, version uint16, sum *summed) (*state, error) {
 	r := reader{dec: dec, texts: texts, s: newState()}
 	var head headRecord
 	if err := r.next(&head); err != nil {
 		return nil, err
 	}
-	if now != nil {
-		r.shift = *now - head.Now
-	}
-	r.s.now, r.s.offset, r.s.index = head.Now+r.shift, head.Offset-r.shift, head.Index
+	r.s.now, r.s.offset, r.s.index = head.Now, head.Offset, head.Index
 	if version >= baseVersion {
 		if err := r.next(&r.s.base); err != nil {
 			return nil, err
@@ -319,7 +319,6 @@ func (r *reader) key(k *keyRecord) error {
 		if err := r.next(&record); err != nil {
 			return err
 		}
-		record.shift(r.shift)
 		e, err := record.ended(id, r.texts)
 		if err != nil {
 			return err
@@ -331,7 +330,6 @@ func (r *reader) key(k *keyRecord) error {
 		}
 	}
 	if k.Active != nil {
-		k.Active.shift(r.shift)
 		l, err := k.Active.lease(id, r.texts)
 		if err != nil {
 			return err
@@ -346,7 +344,7 @@ func (r *reader) key(k *keyRecord) error {
 		if err := r.next(x); err != nil {
 			return err
 		}
-		w := &waiter{ident: id, seq: x.Seq, attach: x.Attach, drop: x.Drop + r.shift, cmd: &x.Cmd}
+		w := &waiter{ident: id, seq: x.Seq, attach: x.Attach, drop: x.Drop, cmd: &x.Cmd}
 		r.s.queue.Set(w)
 		r.s.places.Set(w)
 		ks.places++
@@ -366,7 +364,6 @@ func (r *reader) answer(a *answerRecord) error {
 	if l == nil {
 		return errors.New("a stored answer refers to a lease that is not in the snapshot")
 	}
-	a.shift(r.shift)
 	out := answer{scope: a.Scope, print: a.Print, verb: contract.Verb(a.Verb), drop: a.Drop, g: l.grant}
 	if a.First != nil {
 		first := a.First.life()
