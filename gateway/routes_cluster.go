@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"leased/contract"
@@ -117,6 +118,9 @@ type paced struct {
 	control *http.ResponseController
 	// patience is how long one read may take.
 	patience time.Duration
+
+	mu    sync.Mutex
+	ended bool // no read gets time any more
 }
 
 // Write implements io.Writer.
@@ -128,8 +132,21 @@ func (p *paced) Write(b []byte) (int, error) {
 
 // Read implements io.Reader.
 func (p *paced) Read(b []byte) (int, error) {
-	_ = p.control.SetReadDeadline(time.Now().Add(p.patience)) // as above
+	p.mu.Lock()
+	if !p.ended {
+		_ = p.control.SetReadDeadline(time.Now().Add(p.patience)) // as above
+	}
+	p.mu.Unlock()
 	return p.r.Read(b)
+}
+
+// SetReadDeadline ends the read that runs, and later ones, at the instant: a store
+// that closes does not wait for the rest of a backup.
+func (p *paced) SetReadDeadline(at time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	return p.control.SetReadDeadline(at)
 }
 
 // limited is a body of limited size that tells whether it was too large: whoever

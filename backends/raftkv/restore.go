@@ -49,33 +49,45 @@ type Restored struct {
 //
 // All leases of the backup end as expired, with a reason. Their histories and the
 // answers to request ids are there again. Every namespace's floor is raised above
-// every token that was ever granted, whether or not the backup knows the
-// namespace: to the wall clock in microseconds, and above those of the state that
-// is replaced. Calls that wait are answered outcome_unknown.
+// every token that was ever granted in it, whether or not the backup knows the
+// namespace: to the wall clock in microseconds, and above those of the backup and of
+// the state that is replaced. Calls that wait are answered outcome_unknown.
+//
+// A backup that does not come whole, for reading it fails or ctx ends, is answered
+// timeout. Close ends one that has not yet come whole; a read of from that hangs then is
+// ended if from has a SetReadDeadline, as a connection has.
 func (f *Forwarder) Restore(ctx context.Context, from io.Reader) (Restored, error) {
 	ctx, end, err := f.local.handle.Begin(ctx, func() error { return nil })
 	if err != nil {
 		return Restored{}, err
 	}
 	defer end()
+	ctx, u, done := receive(ctx, from, f.local.handle.Closing())
+	defer done()
+	defer context.AfterFunc(f.cut, func() { u.stop(errCallerGone) })()
 	era := f.engine.eras.get()
 	switch era.leader {
 	case "":
 		return Restored{}, unavailable(nil, "no node leads")
 	case f.engine.nodeID:
-		return f.engine.restore(ctx, from)
+		return f.engine.restore(ctx, u)
 	}
-	return f.askRestore(ctx, era.leader, from)
+	return f.askRestore(ctx, era.leader, u)
 }
 
 // askRestore hands the backup on to the node that leads.
-func (f *Forwarder) askRestore(ctx context.Context, leader string, from io.Reader) (Restored, error) {
+func (f *Forwarder) askRestore(ctx context.Context, leader string, u *upload) (Restored, error) {
 	h := http.Header{timeLeftHeader: {timeLeft(ctx)}, "Content-Type": {"application/octet-stream"}}
-	status, answer, err := f.engine.stream(ctx, leader, restoreVerb, h, from)
+	status, answer, err := f.engine.stream(ctx, leader, restoreVerb, h, u)
 	switch {
 	case isNotSent(err):
 		return Restored{}, unavailable(err, "the node that leads cannot be reached")
 	case err != nil || status >= http.StatusInternalServerError:
+		// The node that leads restores nothing before it has seen the end.
+		lost := unavailable(err, "the node that leads was lost before it had the whole backup: nothing was restored")
+		if err := u.cut(lost); err != nil {
+			return Restored{}, err
+		}
 		return Restored{}, contract.Errorf(contract.CodeOutcomeUnknown, err,
 			"the node that leads did not say whether the backup was restored; look at the leases before you repeat it")
 	case status != http.StatusOK:
@@ -103,9 +115,18 @@ func (p *PeerHandler) restore(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMisdirectedRequest)
 		return
 	}
-	restored, err := p.store.restore(ctx, r.Body)
+	restored, err := p.store.restore(ctx, &peerBody{r.Body, http.NewResponseController(w)})
 	p.answer(w, wireAnswer[Restored]{Answer: restored, Err: wireErrorOf(err)})
 }
+
+// peerBody is the body of a peer's request, of which a read that hangs can be ended.
+type peerBody struct {
+	io.Reader
+	control *http.ResponseController
+}
+
+// SetReadDeadline ends reads at the instant.
+func (b *peerBody) SetReadDeadline(at time.Time) error { return b.control.SetReadDeadline(at) }
 
 func (s *Store) restore(ctx context.Context, from io.Reader) (Restored, error) {
 	ctx, end, err := s.handle.Begin(ctx, func() error { return nil })
@@ -113,31 +134,32 @@ func (s *Store) restore(ctx context.Context, from io.Reader) (Restored, error) {
 		return Restored{}, err
 	}
 	defer end()
-	return s.engine.restore(ctx, from)
+	ctx, u, done := receive(ctx, from, s.handle.Closing())
+	defer done()
+	return s.engine.restore(ctx, u)
 }
 
 // restore does the work on the node that leads: it reads the backup, ends its
-// leases, and puts the state that comes of it through the log in parts.
-func (e *Engine) restore(ctx context.Context, from io.Reader) (Restored, error) {
+// leases, and puts the state that comes of it through the log in parts. What it
+// needs is looked at before the backup is read as well: that takes minutes.
+func (e *Engine) restore(ctx context.Context, u *upload) (Restored, error) {
 	if !e.restoring.TryLock() {
 		return Restored{}, unavailable(nil, "another backup is being restored")
 	}
 	defer e.restoring.Unlock()
-	clock, err := e.leading(ctx)
-	if err != nil {
+	if _, err := e.mayRestore(ctx); err != nil {
 		return Restored{}, err
 	}
-	head, s, err := readBackup(e.fsm.codec, e.wire, from)
-	switch {
-	case ctx.Err() != nil:
-		return Restored{}, contract.NotSubmitted(ctx)
+	head, s, err := readBackup(e.fsm.codec, e.wire, u)
+	switch failed := u.failed(); {
+	case failed != nil:
+		return Restored{}, failed
 	case err != nil:
 		return Restored{}, contract.Invalid("body", "is not a backup that can be restored: %v", err)
 	}
-	if e.members != nil {
-		if err := e.members.Applies(ctx, restoreVersion); err != nil {
-			return Restored{}, notRestored(ctx, err, "a restore needs every member to run a release that applies it: %v", err)
-		}
+	clock, err := e.mayRestore(ctx)
+	if err != nil {
+		return Restored{}, err
 	}
 	p := &parts{ctx: ctx, engine: e, clock: clock}
 	_, _ = rand.Read(p.id[:])
@@ -149,6 +171,19 @@ func (e *Engine) restore(ctx context.Context, from io.Reader) (Restored, error) 
 	}
 	out.Floor = contract.Token(floor)
 	return out, nil
+}
+
+// mayRestore returns the clock of this node's term, in which all members apply the
+// parts of a restore.
+func (e *Engine) mayRestore(ctx context.Context) (*leaderClock, error) {
+	clock, err := e.leading(ctx)
+	if err != nil || e.members == nil {
+		return clock, err
+	}
+	if err := e.members.Applies(ctx, restoreVersion); err != nil {
+		return nil, notRestored(ctx, err, "a restore needs every member to run a release that applies it: %v", err)
+	}
+	return clock, nil
 }
 
 // parts puts a state through the log.
