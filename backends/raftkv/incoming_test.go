@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,4 +234,29 @@ func first[T any](t *testing.T, agenda *btree.BTreeG[due[T]]) int64 {
 		t.Fatal("the workload left nothing to do")
 	}
 	return d.at
+}
+
+// TestFSM_restore_unreadableSnapshot: a snapshot that cannot be read, between the
+// parts of a restore, changes nothing: the other nodes, which have the same log,
+// carry the restore out.
+func TestFSM_restore_unreadableSnapshot(t *testing.T) {
+	d := newDriver(t)
+	logs := []*raft.Log{d.log(entry{term: 1, header: header{kind: kindTakeover, term: 1}, body: &takeoverCmd{Wall: 1e18}})}
+	logs = append(logs, d.restoreEntries(1, backedUp(t), 300)...)
+	var states [2]string
+	for i := range states {
+		f := NewFSM()
+		for at, l := range logs {
+			if i == 1 && at == len(logs)/2 {
+				if err := f.Restore(io.NopCloser(strings.NewReader("torn"))); err == nil {
+					t.Fatal("a torn snapshot was read")
+				}
+			}
+			f.Apply(l)
+		}
+		states[i] = stateText(t, f.state)
+	}
+	if states[0] != states[1] || !strings.Contains(states[0], restoredReason) {
+		t.Errorf("with the snapshot:\n%s\nwithout:\n%s", states[1], states[0])
+	}
 }

@@ -136,11 +136,12 @@ func each[T any](t *btree.BTreeG[T], f func(T) error) error {
 // it were found right.
 func (f *FSM) Restore(from io.ReadCloser) error {
 	defer from.Close()
-	f.giveUp() // a snapshot is never between the parts of a restore
 	s, err := readSnapshot(f.codec, f.texts, from)
 	if err != nil {
+		// raft goes on with the log, as if there were no snapshot.
 		return fmt.Errorf("raftkv: restore snapshot: %w", err)
 	}
+	f.giveUp() // a snapshot is never between the parts of a restore
 	f.mu.Lock()
 	f.state = s
 	f.ring.reset(s.index)
