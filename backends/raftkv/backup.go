@@ -108,5 +108,23 @@ func readBackup(c codec, w wire, from io.Reader) (*BackupHead, *state, error) {
 	if err := r.verify(); err != nil {
 		return nil, nil, err
 	}
+	if err := s.inBounds(); err != nil {
+		return nil, nil, err
+	}
 	return head, s, nil
+}
+
+// inBounds tells whether there can be tokens above those of the state: its indices
+// and floors are added to those of another one.
+func (s *state) inBounds() error {
+	const most = uint64(contract.MaxToken)
+	if s.index > most {
+		return fmt.Errorf("the backup is of log entry %d: no token is above that", s.index)
+	}
+	return each(s.namespaces, func(n *nsState) error {
+		if n.floor > most {
+			return fmt.Errorf("the floor of namespace %q is %d: no token is above that", n.name, n.floor)
+		}
+		return nil
+	})
 }

@@ -135,25 +135,30 @@ func (f *FSM) giveUp() {
 func (f *FSM) SnapshotBlocked() bool { return f.restoring.Load() }
 
 // raiseFloors makes every later token of every namespace, known or not, higher
-// than all that s or before granted and than above, and returns what they will be
-// higher than. s has taken the place of before at its index, which is higher than
-// that of any entry in which either granted.
+// than all that s or before granted in it and than above, and returns what they are
+// all higher than. s has taken the place of before at its index, which is higher
+// than that of any entry in which either granted.
+//
+// One namespace's floor is nothing to another: it may be near the end of the tokens.
 func (s *state) raiseFloors(before *state, above uint64) uint64 {
-	floor := max(above, s.index) - s.index
+	least := max(above, s.index) - s.index
 	names := []string{anyNamespace}
 	for _, of := range []*state{s, before} {
 		of.namespaces.Scan(func(n *nsState) bool {
-			floor = max(floor, n.floor)
 			names = append(names, n.name)
 			return true
 		})
 	}
-	for _, name := range names {
+	raised := make([]*nsState, len(names))
+	for i, name := range names {
 		n := *s.namespace(name)
-		n.name, n.floor = name, floor
-		s.namespaces.Set(&n)
+		n.name, n.floor = name, max(least, n.floor, before.namespace(name).floor)
+		raised[i] = &n
 	}
-	return floor + s.index
+	for _, n := range raised {
+		s.namespaces.Set(n)
+	}
+	return raised[0].floor + s.index
 }
 
 // endAll ends every lease and forgets every place in a queue.

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/tidwall/btree"
+
+	"leased/contract"
 )
 
 // restoreEntries puts the parts of a restore of s into the driver's log, as the
@@ -186,6 +189,86 @@ func TestFSM_restore_damaged(t *testing.T) {
 	}
 }
 
+// TestFSM_restore_unreadableSnapshot: a snapshot that cannot be read, between the
+// parts of a restore, changes nothing: the other nodes, which have the same log,
+// carry the restore out.
+func TestFSM_restore_unreadableSnapshot(t *testing.T) {
+	d := newDriver(t)
+	logs := []*raft.Log{d.log(entry{term: 1, header: header{kind: kindTakeover, term: 1}, body: &takeoverCmd{Wall: 1e18}})}
+	logs = append(logs, d.restoreEntries(1, backedUp(t), 300)...)
+	var states [2]string
+	for i := range states {
+		f := NewFSM()
+		for at, l := range logs {
+			if i == 1 && at == len(logs)/2 {
+				if err := f.Restore(io.NopCloser(strings.NewReader("torn"))); err == nil {
+					t.Fatal("a torn snapshot was read")
+				}
+			}
+			f.Apply(l)
+		}
+		states[i] = stateText(t, f.state)
+	}
+	if states[0] != states[1] || !strings.Contains(states[0], restoredReason) {
+		t.Errorf("with the snapshot:\n%s\nwithout:\n%s", states[1], states[0])
+	}
+}
+
+// TestFSM_restore_floors: the tokens of a namespace are above all that it had, and
+// one that has used up its tokens leaves the others theirs.
+func TestFSM_restore_floors(t *testing.T) {
+	const most = uint64(contract.MaxToken)
+	d := newDriver(t)
+	d.do(kindTakeover, &takeoverCmd{Wall: 1e18})
+	for ns, above := range map[string]uint64{"full": most, "high": 5e9, "in both": 3e9} {
+		d.do(kindFloor, &floorCmd{Namespace: ns, Above: above})
+	}
+	backup := backedUp(t)
+	backup.namespaces.Set(&nsState{name: "old", floor: 7e9})
+	backup.namespaces.Set(&nsState{name: "in both", floor: 4e9})
+	entries := d.restoreEntries(1, backup, 300)
+	var floor uint64
+	for _, l := range entries {
+		floor = d.fsm.Apply(l).(restoreReply).floor
+	}
+	for ns, above := range map[string]uint64{"full": most, "high": 5e9, "old": 7e9, "in both": 4e9, "default": 1e6, "new": 1e6} {
+		r := request("key", "alice", "after")
+		r.Namespace = ns
+		got := d.acquire(r)
+		switch {
+		case ns == "full":
+			if got.lease != nil {
+				t.Errorf("%s: a token after the last: %+v", ns, got)
+			}
+		case got.lease == nil || got.lease.token <= above || got.lease.token <= floor || got.lease.token > above+1e5:
+			t.Errorf("%s: got %+v, want a token a little above %d, and above %d", ns, got, above, floor)
+		}
+	}
+}
+
+// TestReadBackup_bounds: a backup above which no tokens are left is refused.
+func TestReadBackup_bounds(t *testing.T) {
+	const most = uint64(contract.MaxToken)
+	for name, c := range map[string]struct {
+		index, floor uint64
+		ok           bool
+	}{
+		"the last of both": {most, most, true}, "an index above": {most + 1, 0, false}, "the largest": {math.MaxUint64, 0, false},
+		"a floor above": {7, most + 1, false},
+	} {
+		s := newState()
+		s.index = c.index
+		s.namespaces.Set(&nsState{name: "a", floor: c.floor})
+		var backup bytes.Buffer
+		if err := writeBackup(newWire(), &BackupHead{Index: c.index}, &frozen{codec: newCodec(), state: s}, &backup); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := readBackup(newCodec(), newWire(), &backup); (err == nil) != c.ok {
+			t.Errorf("%s: got error %v, want it read: %v", name, err, c.ok)
+		}
+	}
+}
+
 // TestFrozen_shift: a state with its clock moved there and back is the same state,
 // and moved there alone each instant of it is.
 func TestFrozen_shift(t *testing.T) {
@@ -234,29 +317,4 @@ func first[T any](t *testing.T, agenda *btree.BTreeG[due[T]]) int64 {
 		t.Fatal("the workload left nothing to do")
 	}
 	return d.at
-}
-
-// TestFSM_restore_unreadableSnapshot: a snapshot that cannot be read, between the
-// parts of a restore, changes nothing: the other nodes, which have the same log,
-// carry the restore out.
-func TestFSM_restore_unreadableSnapshot(t *testing.T) {
-	d := newDriver(t)
-	logs := []*raft.Log{d.log(entry{term: 1, header: header{kind: kindTakeover, term: 1}, body: &takeoverCmd{Wall: 1e18}})}
-	logs = append(logs, d.restoreEntries(1, backedUp(t), 300)...)
-	var states [2]string
-	for i := range states {
-		f := NewFSM()
-		for at, l := range logs {
-			if i == 1 && at == len(logs)/2 {
-				if err := f.Restore(io.NopCloser(strings.NewReader("torn"))); err == nil {
-					t.Fatal("a torn snapshot was read")
-				}
-			}
-			f.Apply(l)
-		}
-		states[i] = stateText(t, f.state)
-	}
-	if states[0] != states[1] || !strings.Contains(states[0], restoredReason) {
-		t.Errorf("with the snapshot:\n%s\nwithout:\n%s", states[1], states[0])
-	}
 }
