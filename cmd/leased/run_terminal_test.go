@@ -119,6 +119,7 @@ func TestRun_terminal(t *testing.T) {
 	s.sees("Stopped")
 	s.types("fg\n")
 	s.sees("fg\r\n")
+	s.sees("cat\r\n") // the shell says what it continues: what it changed of the terminal is undone
 	s.types("again\n")
 	s.sees("again\r\n")
 	s.sees("again\r\n")
