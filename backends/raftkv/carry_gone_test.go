@@ -49,7 +49,9 @@ func TestCarriers_goneAsAnswered(t *testing.T) {
 				e := &Engine{wire: newWire(), peers: l, log: slog.New(slog.DiscardHandler)}
 				c := newCarriers(e)
 				e.carriers = c
-				first, second, third := put(t, c, "a"), put(t, c, "b"), put(t, c, "c") // one batch
+				c.to["n1"] = &carrier{busy: true} // as behind another batch: these are one
+				first, second, third := put(t, c, "a"), put(t, c, "b"), put(t, c, "c")
+				c.next("n1")
 				isCut := func() bool {
 					synctest.Wait()
 					select {
