@@ -32,8 +32,8 @@ build: ## Build a static ./bin/leased.
 # suites on two cores would measure each other.
 TOGETHER := ./client/guard ./cmd/... ./contract/... ./gateway/api \
 	./test/arch ./test/deploy ./test/docs ./test/fleet ./test/history ./test/proc
-# Those that wait more than two thirds of their time run beside the ones that run
-# alone, which let them go first: they are not measured by each other then.
+# Those that use little of the machine run beside the ones that run alone, which let
+# them go first: they are not measured by each other then.
 BESIDE := ./client ./test/fault
 # -count=1: the end-to-end tests build the program, which the cache cannot see.
 # -vet=off: go vet has seen everything, and more.
