@@ -266,23 +266,19 @@ func TestNode_batchingFSM(t *testing.T) {
 	fsm := new(batching)
 	n := lead(t, testConfig(dir), fsm)
 	release := stopMainLoop(t, n)
-	var waiting, answered sync.WaitGroup
-	waiting.Add(20)
-	for i := range 20 {
-		ctx := submitting{testContext(t), sync.OnceFunc(waiting.Done)}
-		answered.Go(func() {
-			if _, err := n.Propose(ctx, fmt.Append(nil, i)); err != nil {
-				t.Errorf("propose: %v", err)
-			}
-		})
+	futures := make([]raft.ApplyFuture, 20)
+	for i := range futures {
+		futures[i] = n.raft.Apply(fmt.Append(nil, i), 0)
 	}
-	waiting.Wait()
 	release()
-	answered.Wait()
+	for _, f := range futures {
+		if err := f.Error(); err != nil {
+			t.Errorf("apply: %v", err)
+		}
+	}
 	stop(t, n)
-	// What raft was given at once, and what gathered meanwhile.
-	if got, want := fsm.batches, 2; got > want {
-		t.Errorf("%d batches, want at most %d for commands that came at the same time", got, want)
+	if got, want := fsm.batches, 1; got != want {
+		t.Errorf("%d batches, want %d for commands that raft held together", got, want)
 	}
 
 	fsm = new(batching)
