@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -152,12 +153,28 @@ func (n *Node) reconfigure(ctx context.Context, change func() raft.IndexFuture) 
 	}
 }
 
+// set gives a server an address and, if it is new or is to vote, a suffrage.
 func (n *Node) set(ctx context.Context, server, address string, suffrage raft.ServerSuffrage) error {
-	return n.reconfigure(ctx, func() raft.IndexFuture {
+	moves := n.moves(raft.ServerID(server), raft.ServerAddress(address))
+	if moves {
+		n.moving.begin(ctx, raft.ServerID(server), raft.ServerAddress(address))
+	}
+	err := n.reconfigure(ctx, func() raft.IndexFuture {
 		if suffrage == raft.Voter {
 			return n.raft.AddVoter(raft.ServerID(server), raft.ServerAddress(address), 0, 0)
 		}
 		return n.raft.AddNonvoter(raft.ServerID(server), raft.ServerAddress(address), 0, 0)
+	})
+	if moves && err != nil && ctx.Err() == nil { // otherwise raft goes on with it
+		n.moving.abort(raft.ServerID(server), raft.ServerAddress(address))
+	}
+	return err
+}
+
+// moves tells whether a member to which this node sends entries gets another address.
+func (n *Node) moves(server raft.ServerID, address raft.ServerAddress) bool {
+	return server != n.raftID && slices.ContainsFunc(n.raft.GetConfiguration().Configuration().Servers, func(s raft.Server) bool {
+		return s.ID == server && s.Address != address
 	})
 }
 

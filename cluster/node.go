@@ -133,6 +133,7 @@ type Node struct {
 	leader    *leaderWatch
 	settler   *settler
 	changing  places // of members, one at a time
+	moving    *readdressing
 	machine   *machine
 	raft      *raft.Raft
 	leads     *leadership
@@ -181,6 +182,7 @@ func Open(ctx context.Context, cfg Config, fsm raft.FSM) (*Node, error) {
 		address:  cfg.NodeID,
 		book:     newAddresses(cfg.Members),
 		machine:  newMachine(fsm),
+		moving:   newReaddressing(),
 		leads:    newLeadership(),
 		places:   make(places, maxInFlight),
 		changing: make(places, 1),
@@ -212,7 +214,7 @@ func (n *Node) open(ctx context.Context) error {
 	if err := n.listen(ctx); err != nil {
 		return err
 	}
-	trans := newTransport(n.raftID, n.port, n.storage.log.writable, logger)
+	trans := newTransport(n.raftID, n.port, n.moving, n.storage.log.writable, logger)
 	n.undo.push("transport", trans.Close)
 
 	// Some room, so that raft can go on while a notice is being looked at.

@@ -41,7 +41,7 @@ func startPeer(t *testing.T, n *Node, id string) *peer {
 	logger := newRaftLogger(cfg.Logger)
 	conf := raftConfig(cfg, p.id, logger, make(chan bool, 1000))
 	store := raft.NewInmemStore()
-	p.raft, err = raft.NewRaft(conf, p.fsm, store, store, raft.NewInmemSnapshotStore(), newTransport(p.id, port, func() error { return nil }, logger))
+	p.raft, err = raft.NewRaft(conf, p.fsm, store, store, raft.NewInmemSnapshotStore(), newTransport(p.id, port, newReaddressing(), func() error { return nil }, logger))
 	if err != nil {
 		t.Fatal(err)
 	}

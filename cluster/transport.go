@@ -38,13 +38,14 @@ type transport interface {
 
 // newTransport returns an in-process transport, which no peer can reach, or one
 // over port. It knows nodes by their server ids only: addresses are looked up
-// when a connection is made. While writable returns an error it asks for no votes.
-func newTransport(server raft.ServerID, port *peerPort, writable func() error, logger *raftLogger) transport {
+// when a connection is made. While writable returns an error it asks for no votes;
+// while moving changes a member's address it sends it no entries.
+func newTransport(server raft.ServerID, port *peerPort, moving *readdressing, writable func() error, logger *raftLogger) transport {
 	if port == nil {
 		_, trans := raft.NewInmemTransport(raft.ServerAddress(server))
 		return trans
 	}
-	return abstaining{redialing{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	return abstaining{redialing{moving, raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: byID{},
 		Stream:                &raftStream{port, server},
 		MaxPool:               idleConns,
@@ -71,7 +72,10 @@ func (byID) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 // Messages on which an election or the handing over of leadership depends, and
 // that do the same when they come twice, are sent again then: without that a
 // leader that stops right after another node was started goes without a successor.
-type redialing struct{ *raft.NetworkTransport }
+type redialing struct {
+	moving *readdressing
+	*raft.NetworkTransport
+}
 
 var (
 	_ transport        = redialing{}
@@ -81,8 +85,15 @@ var (
 // AppendEntries implements raft.Transport. raft reads in q how far it came, and sends
 // the rest next.
 func (t redialing) AppendEntries(id raft.ServerID, target raft.ServerAddress, q *raft.AppendEntriesRequest, a *raft.AppendEntriesResponse) error {
-	bound(q)
-	return t.NetworkTransport.AppendEntries(id, target, q, a)
+	return t.moving.send(id, target, q, func() error { return t.NetworkTransport.AppendEntries(id, target, q, a) })
+}
+
+// InstallSnapshot implements raft.Transport.
+func (t redialing) InstallSnapshot(
+	id raft.ServerID, target raft.ServerAddress, q *raft.InstallSnapshotRequest, a *raft.InstallSnapshotResponse, data io.Reader,
+) error {
+	t.moving.came(id, target)
+	return t.NetworkTransport.InstallSnapshot(id, target, q, a, data)
 }
 
 // bound cuts the entries of q, all but the first, to maxEntriesBytes.
