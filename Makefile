@@ -30,11 +30,12 @@ build: ## Build a static ./bin/leased.
 # The packages whose tests hold nothing to a time that users were promised: two of
 # them may run at once. Every other package runs alone, one that is new too: two
 # suites on two cores would measure each other.
-TOGETHER := ./client/guard ./cmd/... ./contract/... ./gateway/api \
-	./test/arch ./test/deploy ./test/docs ./test/fleet ./test/history ./test/proc
+# The longest comes first, so that it ends with the others.
+TOGETHER := ./test/fleet ./client/guard ./contract/... ./gateway/api \
+	./test/arch ./test/deploy ./test/history ./test/proc
 # Those that use little of the machine run beside the ones that run alone, which let
 # them go first: they are not measured by each other then.
-BESIDE := ./client ./test/fault
+BESIDE := ./client ./test/fault ./cluster/clustertest ./cmd/... ./test/docs
 # -count=1: the end-to-end tests build the program, which the cache cannot see.
 # -vet=off: go vet has seen everything, and more.
 GO_TEST := go test -race -count=1 -vet=off -timeout $(TEST_TIMEOUT)
