@@ -47,8 +47,8 @@ func (n *Node) admit(ctx context.Context, r *admitRequest) (admission, error) {
 	case old != nil:
 		return n.readmit(ctx, r, *old, mine != nil)
 	case mine == nil:
-		return admission{}, fmt.Errorf("node %s is not a member of cluster %s, or was removed from it: add it with its id and address",
-			r.NodeID, n.storage.id.get().ClusterID)
+		return admission{}, &peerError{fmt.Sprintf("node %s is not a member of cluster %s, or was removed from it: add it with its id and address",
+			r.NodeID, n.storage.id.get().ClusterID), ErrNoMember}
 	case mine.Suffrage == raft.Voter || !r.Voter:
 		return admission{"a member; it only has to hear of it"}, nil
 	}

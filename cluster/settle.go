@@ -21,6 +21,9 @@ const (
 	settledPause = time.Second
 	// settleLine is how often it says what it waits for, when that stays the same.
 	settleLine = 5 * time.Second
+	// forgottenAfter is how long a member is without a leader before it asks whether it
+	// still is one. An election takes less.
+	forgottenAfter = 2 * time.Second
 )
 
 // founding is a first configuration that the members agree on. It is on the disk
@@ -58,6 +61,8 @@ type settler struct {
 	mu      sync.Mutex
 	waiting string // what for; empty when the node has its place
 	saidAt  time.Time
+
+	ledAt time.Time // when it last knew of a leader; of run only
 
 	stop    context.CancelFunc
 	stopped chan struct{}
@@ -125,7 +130,7 @@ func (s *settler) step(ctx context.Context) string {
 	if id.member() {
 		if s.placed(id) {
 			n.reconcile(ctx)
-			return ""
+			return s.forgotten(ctx, id)
 		}
 		return s.join(ctx, id, n.survey(ctx, n.others()))
 	}
@@ -245,19 +250,7 @@ func (n *Node) agree(f *founding) error {
 
 // join asks the leader of the others' cluster for this node's place in it.
 func (s *settler) join(ctx context.Context, id *identity, reports map[string]report) string {
-	n := s.n
-	leader, _ := n.Leader()
-	have, last := "", uint64(0)
-	for _, node := range slices.Sorted(maps.Keys(reports)) {
-		r := reports[node]
-		if r.err != nil || !r.Member || id.member() && r.ClusterID != id.ClusterID {
-			continue
-		}
-		if r.Leader != "" && r.Leader != n.cfg.NodeID {
-			leader = r.Leader
-		}
-		have, last = node, max(last, r.LastIndex)
-	}
+	leader, have, last := s.leading(id, reports)
 	switch {
 	case leader == "" && have == "":
 		return "a member of the cluster answers: " + missing(reports)
@@ -266,12 +259,59 @@ func (s *settler) join(ctx context.Context, id *identity, reports map[string]rep
 			"If they are down, start them. If a majority lost its data, no node may go on by itself: restore a backup into a new cluster, "+
 			"see the operations guide", have, last)
 	}
-	answer := new(admission)
-	request := &admitRequest{NodeID: n.cfg.NodeID, ServerID: string(n.raftID), Address: n.address, Voter: id.Voter}
-	if err := n.askPeer(ctx, leader, pathAdmit, request, answer); err != nil {
+	answer, err := s.ask(ctx, id, leader)
+	if err != nil {
 		return fmt.Sprintf("its place in the cluster: node %s, which leads, says: %v", leader, err)
 	}
 	return "its place in the cluster: node " + leader + " makes it " + answer.Next
+}
+
+// leading returns the leader of the others' cluster, as far as anybody knows, a node
+// that belongs to it, and how far the log is of the one that has most.
+func (s *settler) leading(id *identity, reports map[string]report) (leader, have string, last uint64) {
+	leader, _ = s.n.Leader()
+	for _, node := range slices.Sorted(maps.Keys(reports)) {
+		r := reports[node]
+		if r.err != nil || !r.Member || id.member() && r.ClusterID != id.ClusterID {
+			continue
+		}
+		if r.Leader != "" && r.Leader != s.n.cfg.NodeID {
+			leader = r.Leader
+		}
+		have, last = node, max(last, r.LastIndex)
+	}
+	return leader, have, last
+}
+
+// ask asks the leader for this node's place.
+func (s *settler) ask(ctx context.Context, id *identity, leader string) (admission, error) {
+	n := s.n
+	var answer admission
+	err := n.askPeer(ctx, leader, pathAdmit, &admitRequest{
+		NodeID: n.cfg.NodeID, ServerID: string(n.raftID), Address: n.address, Voter: id.Voter,
+	}, &answer)
+	return answer, err
+}
+
+// forgotten has a node that nobody leads ask whether it was removed: raft tells a
+// member so once, and not again if that message is lost.
+func (s *settler) forgotten(ctx context.Context, id *identity) string {
+	n := s.n
+	now := time.Now()
+	if leader, _ := n.Leader(); leader != "" || s.ledAt.IsZero() {
+		s.ledAt = now
+	}
+	if now.Sub(s.ledAt) < forgottenAfter {
+		return ""
+	}
+	leader, _, _ := s.leading(id, n.survey(ctx, n.others()))
+	if leader == "" {
+		return ""
+	}
+	if _, err := s.ask(ctx, id, leader); errors.Is(err, ErrNoMember) {
+		return fmt.Sprintf("its place in the cluster: node %s, which leads, says: %v", leader, err)
+	}
+	return "" // it is a member that hears of nobody
 }
 
 func missing(reports map[string]report) string {

@@ -105,6 +105,33 @@ func TestCluster_members(t *testing.T) {
 	c.Agree("a", "b")
 }
 
+// TestCluster_remove_unheard: a node that could not be told of its removal hears of
+// it when it can be.
+func TestCluster_remove_unheard(t *testing.T) {
+	t.Parallel()
+	c := New(t, Options{Nodes: 4})
+	leader := c.Leader()
+	gone := c.Follower(leader)
+	c.Net.Isolate(gone)
+	if err := c.Node(leader).RemoveMember(c.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	c.Write("a")
+	if got := c.Node(gone).Status().Waiting; got != "" {
+		t.Errorf("a node that hears of nobody waits for %q", got)
+	}
+	c.Net.Heal()
+	c.Eventually("it says that it was removed", func() bool {
+		return strings.Contains(c.Node(gone).Status().Waiting, "was removed")
+	})
+	// It is as if it had been told at once.
+	if err := c.Node(c.Leader()).AddMember(c.Context(), gone, Address(gone), true); err != nil {
+		t.Fatal(err)
+	}
+	c.Agree("a")
+	c.Eventually("it has its place", func() bool { return c.Node(gone).Status().Waiting == "" })
+}
+
 // TestCluster_remove_majority: a removal after which nothing could be decided is
 // refused.
 func TestCluster_remove_majority(t *testing.T) {
