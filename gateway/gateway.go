@@ -93,7 +93,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	s := &Service{
 		router: r, auth: o.Auth, audit: o.Audit, cluster: o.Cluster, drainer: newDrainer(),
-		logger: o.Logger, maxTimeout: o.MaxTimeout, maxRestore: o.MaxRestore, bodyTimeout: bodyTimeout, streams: defaultStreamTimes(), now: o.Now,
+		logger: o.Logger, maxTimeout: o.MaxTimeout, maxRestore: o.MaxRestore, bodyTimeout: bodyTimeout, streams: defaultStreamTimes(), now: o.Now, started: o.Now(),
 	}
 	h, err := newHandler(s, m, &o)
 	if err != nil {

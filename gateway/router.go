@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"leased/contract"
 )
@@ -26,6 +27,9 @@ type namespace struct {
 	limits    contract.Limits
 	metrics   *namespaceMetrics
 	health    *probe
+	// overdue counts the leases that had ended before the gateway started and were
+	// recorded since.
+	overdue atomic.Int64
 }
 
 // router finds the namespace that a request names. It does not change while the

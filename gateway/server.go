@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -86,10 +87,15 @@ func isLoopback(a net.Addr) bool {
 func (s *Server) Address() net.Addr { return s.listener.Addr() }
 
 // Run serves until ctx ends or serving fails, and then shuts down within the
-// shutdown timeout. It returns nil after an orderly shutdown.
+// shutdown timeout. It returns nil after an orderly shutdown. At the start it logs
+// what was found in each namespace.
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.serve() }()
+	starting, stop := context.WithCancel(ctx)
+	var recovering sync.WaitGroup
+	recovering.Go(func() { s.gateway.service.recover(starting) })
+	defer func() { stop(); recovering.Wait() }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("gateway: serve: %w", err)

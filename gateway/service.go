@@ -26,6 +26,7 @@ type Service struct {
 	// bodyTimeout bounds the reading of a body, whatever the call's own deadline.
 	bodyTimeout time.Duration
 	now         func() time.Time
+	started     time.Time
 }
 
 // Call is one operation on one namespace, on behalf of one principal.
@@ -160,6 +161,9 @@ func (s *Service) observe(e contract.Event) {
 	}
 	ns.metrics.expirations.Inc()
 	ns.metrics.lateness.Observe(e.Late.Seconds())
+	if s.now().Add(-e.Late).Before(s.started) {
+		ns.overdue.Add(1)
+	}
 	if s.audit == nil {
 		return
 	}
