@@ -294,23 +294,3 @@ func TestLine_unanswered(t *testing.T) {
 		t.Errorf("looked for the call before %v and after %v, want only the one before", earlier.looked, later.looked)
 	}
 }
-
-// TestStore_lineUp_contested: a call does not line up, and is tried, where another
-// request waits under its request id. That one may be the repetition: whose the id is
-// stands in the stored answer, which the line has not looked for.
-func TestStore_lineUp_contested(t *testing.T) {
-	a := waitingAttempt(t)
-	other := a.req
-	other.JobID = "another job"
-	stranger := a.req
-	stranger.RequestID = "a request of its own"
-	waiting := newAttempt(&other)
-	l := &line{ref: a.ref, waiting: map[contract.Scope]*spot{waiting.scope: {a: waiting, calls: []*waiter{{}}}}}
-	s := &Store{lines: map[keyRef]*line{a.ref: l}, trying: map[keyRef]int{}}
-	if s.lineUp(a) {
-		t.Error("the request lines up with another one that has its id")
-	}
-	if !s.lineUp(newAttempt(&stranger)) || !s.lineUp(newAttempt(&other)) {
-		t.Error("a request of its own, or a copy, does not line up")
-	}
-}

@@ -21,6 +21,7 @@ type attempt struct {
 	print contract.Fingerprint
 	mark  []byte // tells this call from its copies
 	began time.Time
+	until time.Time // the end of its wait, once that has begun
 }
 
 func newAttempt(r *contract.AcquireRequest) *attempt {
@@ -55,15 +56,17 @@ func (s *Store) Acquire(ctx context.Context, r *contract.AcquireRequest) (contra
 	}
 	defer end()
 	a := newAttempt(r)
-	if s.lineUp(a) {
-		return s.wait(ctx, a, nil)
+	var seen *state
+	if !s.lineUp(a) {
+		var res contract.Result
+		res, seen, err = s.try(ctx, a)
+		s.tried(a)
+		if err != nil || seen == nil {
+			return res, err
+		}
 	}
-	res, wait, err := s.try(ctx, a)
-	s.tried(a)
-	if err != nil || wait == nil {
-		return res, err
-	}
-	return s.wait(ctx, a, wait)
+	res, err := s.wait(ctx, a, seen)
+	return s.contest(ctx, a, res, err)
 }
 
 // try acquires without waiting. wait is not nil if there is nothing to be had now:

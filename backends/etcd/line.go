@@ -184,7 +184,8 @@ func (l *line) join(a *attempt, w *waiter) bool {
 			return true
 		}
 	case !bytes.Equal(sp.a.print[:], a.print[:]):
-		w.ch <- told{res: contract.Result{Outcome: contract.OutcomeRequestIDReused}}
+		// Whose the id is stands in etcd, where the line may not have looked yet.
+		w.ch <- told{err: contestedError{}}
 	default:
 		sp.calls = append(sp.calls, w)
 	}

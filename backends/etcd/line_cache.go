@@ -200,11 +200,10 @@ func (s *Store) lineUp(a *attempt) bool {
 	s.linesMu.Lock()
 	defer s.linesMu.Unlock()
 	if a.req.Wait > 0 && a.req.Limits.LeasesPerOwner == 0 {
-		l := s.lines[a.ref]
-		switch {
-		case l != nil && l.contests(a):
-			// Which of the two was first the stored answer tells, and not the line.
-		case s.trying[a.ref] > 0 || l != nil && l.waits():
+		if s.trying[a.ref] > 0 {
+			return true
+		}
+		if l := s.lines[a.ref]; l != nil && l.waits() {
 			return true
 		}
 	}
@@ -219,14 +218,6 @@ func (s *Store) tried(a *attempt) {
 	if s.trying[a.ref]--; s.trying[a.ref] == 0 {
 		delete(s.trying, a.ref)
 	}
-}
-
-// contests tells that another request waits in the line under a's request id.
-func (l *line) contests(a *attempt) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	sp := l.waiting[a.scope]
-	return sp != nil && sp.a.print != a.print
 }
 
 // waits tells that calls wait in the line.

@@ -25,7 +25,10 @@ func (s *Store) wait(ctx context.Context, a *attempt, seen *state) (contract.Res
 	if l == nil {
 		return contract.Result{}, errClosed()
 	}
-	over := time.NewTimer(a.req.Wait)
+	if a.until.IsZero() {
+		a.until = time.Now().Add(a.req.Wait)
+	}
+	over := time.NewTimer(time.Until(a.until))
 	defer over.Stop()
 	closing := false
 	select {
