@@ -122,21 +122,21 @@ func (p *presence) run() {
 	for n := 1; ; n++ {
 		select {
 		case <-p.s.life.Done():
-			p.end()
+			p.end(p.take())
 			return
 		case <-beat.C:
 		}
-		if p.idle(&idle) {
-			p.end()
+		if id, lease, over := p.idle(&idle); over {
+			p.end(id, lease)
 			return
 		}
 		p.heard.Store(p.beat(p.s.life, n))
 	}
 }
 
-// idle reports whether the session is of no use any more; then it is no longer
-// the running one.
-func (p *presence) idle(beats *int) bool {
+// idle reports whether the session is of no use any more, and which it was: whoever
+// comes from then on makes another one.
+func (p *presence) idle(beats *int) (id string, lease clientv3.LeaseID, over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	*beats++
@@ -144,10 +144,25 @@ func (p *presence) idle(beats *int) bool {
 		*beats = 0
 	}
 	if *beats < lingerBeats || p.making != nil {
-		return false
+		return "", 0, false
 	}
-	p.running = false
-	return true
+	id, lease = p.forget()
+	return id, lease, true
+}
+
+// take takes the session from the store.
+func (p *presence) take() (string, clientv3.LeaseID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.forget()
+}
+
+// forget returns the session, which the store has no longer and nobody beats for. The
+// caller holds the lock.
+func (p *presence) forget() (id string, lease clientv3.LeaseID) {
+	id, lease = p.id, p.lease
+	p.id, p.running = "", false
+	return id, lease
 }
 
 // beat shows that this store is there, and reports whether etcd took it.
@@ -194,12 +209,8 @@ func (p *presence) hasUsers() bool {
 	return p.users > 0
 }
 
-// end takes the session away, so that what still names it is away at once.
-func (p *presence) end() {
-	p.mu.Lock()
-	id, lease := p.id, p.lease
-	p.id, p.running = "", false
-	p.mu.Unlock()
+// end ends a session, so that what still names it is away at once.
+func (p *presence) end(id string, lease clientv3.LeaseID) {
 	if id == "" || p.s.killed() {
 		return
 	}

@@ -76,3 +76,29 @@ func TestPresence_beat_judged(t *testing.T) {
 		t.Errorf("got session %s again, error %v, want another one", again, err)
 	}
 }
+
+// TestPresence_idle: a session that has been of no use for long is nobody's any more
+// before it is ended. A call that comes just then would have its place in its name,
+// and be away as soon as it has it.
+func TestPresence_idle(t *testing.T) {
+	s := openInside(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	id, err := s.presence.ensure(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beats := lingerBeats - 1
+	old, lease, over := s.presence.idle(&beats)
+	if !over || old != id {
+		t.Fatalf("got session %q, over %v, want %q to be of no use", old, over, id)
+	}
+	again, err := s.presence.ensure(ctx) // a call comes
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.presence.end(old, lease)
+	if again == id || s.sessionMod(ctx, t, again) == 0 || s.sessionMod(ctx, t, id) != 0 {
+		t.Errorf("the call got session %s, want another one than %s, which is ended", again, id)
+	}
+}
