@@ -8,9 +8,13 @@ import (
 	"leased/contract"
 )
 
-// contestPause is the pause before a call looks again whose the request id is under
-// which another request waits. The line of that one looks too.
-const contestPause = 5 * time.Millisecond
+// contestPause is the first pause before a call looks again whose the request id is
+// under which another request waits, and contestMost the longest. The line of that one
+// looks too.
+const (
+	contestPause = 5 * time.Millisecond
+	contestMost  = 100 * time.Millisecond
+)
 
 // contestedError tells a call that another request waits in the line under its
 // request id. Either may be the one that was first.
@@ -22,7 +26,7 @@ func (contestedError) Error() string { return "another request waits under this 
 // call's id it looks in etcd until that says whose the id is, in an answer or a place,
 // or until the other one is gone.
 func (s *Store) contest(ctx context.Context, a *attempt, res contract.Result, err error) (contract.Result, error) {
-	for errors.Is(err, contestedError{}) {
+	for pause := contestPause; errors.Is(err, contestedError{}); pause = min(2*pause, contestMost) {
 		var seen *state
 		if res, seen, err = s.try(ctx, a); err != nil || seen == nil {
 			return res, err
@@ -30,7 +34,7 @@ func (s *Store) contest(ctx context.Context, a *attempt, res contract.Result, er
 		if res, err = s.wait(ctx, a, seen); !errors.Is(err, contestedError{}) {
 			break
 		}
-		again := time.NewTimer(contestPause)
+		again := time.NewTimer(min(pause, time.Until(a.until)))
 		select {
 		case <-again.C:
 			if !time.Now().Before(a.until) {
