@@ -182,7 +182,8 @@ func (st *step) away(c *awayItem) reply {
 	l := st.current(a.g)
 	if !c.Undo || l.end != nil || l.attach != c.Attach {
 		r := st.replayGrant(a.g)
-		r.replayed = l.attach != c.Attach
+		// Who leaves no place was not served: a copy at the place is, or was.
+		r.replayed = c.Attach == 0 || l.attach != c.Attach
 		return r
 	}
 	st.end(st.key(l.ident), ending{

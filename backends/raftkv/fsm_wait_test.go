@@ -58,6 +58,33 @@ func TestFSM_UndoneOnlyUntaken(t *testing.T) {
 	}
 }
 
+// Copies whose waits end as their turn comes are told of a grant that another copy was
+// served: one call is told that it is new, however many are.
+func TestFSM_LeaversReplay(t *testing.T) {
+	d := newDriver(t)
+	holder := d.acquire(request("k", "a", "holder"))
+	waiter := request("k", "b", "waiter")
+	waiter.Wait = time.Minute
+	c := commandOf(waiter)
+	d.do(kindAcquire, c)
+	d.release(holder.lease)
+	leave := func(attach uint64) reply {
+		return d.one(kindAway, &awayCmd{Items: []awayItem{{Namespace: c.Namespace, KeyID: c.KeyID, Scope: c.Scope, Attach: attach}}})
+	}
+	for i := range 3 {
+		if got := leave(0); got.outcome != contract.OutcomeAcquired || !got.replayed {
+			t.Errorf("copy %d, which leaves while another is at the place, is answered %v, replayed %v, want the grant replayed", i, got.outcome, got.replayed)
+		}
+	}
+	d = newDriver(t)
+	holder = d.acquire(request("k", "a", "holder"))
+	parked := d.do(kindAcquire, c).(reply)
+	d.release(holder.lease)
+	if got := leave(parked.attach); got.outcome != contract.OutcomeAcquired || got.replayed {
+		t.Errorf("the last at the place, which was served, is answered %v, replayed %v, want a new grant", got.outcome, got.replayed)
+	}
+}
+
 // A place is kept for the retention of its request after its caller has left or
 // its leader has gone, and no longer.
 func TestFSM_PlaceKept(t *testing.T) {
