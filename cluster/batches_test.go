@@ -109,11 +109,11 @@ func TestBatches_refused(t *testing.T) {
 	s.of("2").answer(nil)
 	<-two.answers
 	s.done.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.current != nil {
-		t.Error("a batch is on its way after all were answered")
-	}
+	eventually(t, "no batch is on its way after all were answered", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.current == nil
+	})
 }
 
 // TestBatches_lateAnswers: the answers of an earlier batch do not let a third
