@@ -269,10 +269,14 @@ func TestAway(t *testing.T) {
 	}
 }
 
+// brief is the TTL of a lease that is waited for, and which a busy machine still
+// renews in time.
+const brief = 3 * time.Second
+
 // testDead: another had the key meanwhile. The job is lost, and does nothing more.
 func testDead(b *bench) {
 	t := b.t
-	w := b.worker(t, time.Second)
+	w := b.worker(t, brief)
 	w.hang(t).kill()
 	s := b.take(t, w)
 	w.lives(t, 0)
@@ -289,7 +293,7 @@ func testDead(b *bench) {
 // is refused.
 func testPaused(b *bench) {
 	t := b.t
-	w := b.worker(t, time.Second)
+	w := b.worker(t, brief)
 	p := w.hang(t)
 	proc.Pause(t, p.cmd.Process)
 	b.take(t, w)
@@ -332,7 +336,7 @@ func testJobGone(b *bench) {
 // itself.
 func testFolderGone(b *bench) {
 	t := b.t
-	w := b.worker(t, time.Second)
+	w := b.worker(t, brief)
 	w.hang(t).kill()
 	if err := os.RemoveAll(w.Dir); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,10 @@ import (
 	"leased/test/proc"
 )
 
+// told is the TTL of a lease whose end is soon told, with its next renewal at the
+// latest, and which a busy machine does not let run out before that.
+const told = 6 * time.Second
+
 // serve starts a server.
 func serve(t *testing.T) *proc.Server {
 	t.Helper()
