@@ -321,11 +321,13 @@ func TestError_text(t *testing.T) {
 	if got, want := err.Error(), "invalid: ttl_ms: as the server says (request from-server)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	n = newNetwork(step{cut: true})
-	_, err = acquire(t.Context(), n.client(t, func(o *client.Options) { o.Timeout = 60 * time.Millisecond }))
-	if !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("got %v, want the cause to be found in it", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(step{cut: true})
+		_, err := acquire(t.Context(), n.client(t, func(o *client.Options) { o.Timeout = 60 * time.Millisecond }))
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("got %v, want the cause to be found in it", err)
+		}
+	})
 	if client.CodeOf(errors.New("other")) != "" || client.CodeOf(nil) != "" {
 		t.Error("an error of another package has no code")
 	}
@@ -359,18 +361,20 @@ func TestNew_refuses(t *testing.T) {
 
 // TestClient_redirect: a token or a body never follows a redirect.
 func TestClient_redirect(t *testing.T) {
-	n := newNetwork(step{status: http.StatusTemporaryRedirect, header: http.Header{"Location": {"http://elsewhere/"}}})
-	c := n.client(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := acquire(ctx, c); !errors.Is(err, client.ErrInternal) {
-		t.Errorf("got %v, want an internal error", err)
-	}
-	for _, r := range n.requests() {
-		if r.server != "a:1" {
-			t.Errorf("a request went to %s, want all to a:1", r.server)
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(step{status: http.StatusTemporaryRedirect, header: http.Header{"Location": {"http://elsewhere/"}}})
+		c := n.client(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := acquire(ctx, c); !errors.Is(err, client.ErrInternal) {
+			t.Errorf("got %v, want an internal error", err)
 		}
-	}
+		for _, r := range n.requests() {
+			if r.server != "a:1" {
+				t.Errorf("a request went to %s, want all to a:1", r.server)
+			}
+		}
+	})
 }
 
 // TestRetry_silentServerShortDeadlines: calls whose own time is over before an
