@@ -20,6 +20,19 @@ func (c *Cluster) leadBy(id string) {
 	})
 }
 
+// persist has a command applied by whichever of the nodes leads: on a busy machine
+// another one may meanwhile. It may be applied more than once.
+func (c *Cluster) persist(command []byte, nodes ...string) {
+	for ctx := c.Context(); ctx.Err() == nil; {
+		for _, id := range nodes {
+			if _, err := c.Node(id).Propose(ctx, command); err == nil {
+				return
+			}
+		}
+	}
+	c.tb.Errorf("no node applied a command of %d bytes", len(command))
+}
+
 // slowTo has what a leader sends a node for its log arrive late.
 func (c *Cluster) slowTo(node string, late time.Duration) {
 	c.Net.OnSend(func(from, to string, p []byte) {
@@ -39,19 +52,11 @@ func TestCluster_healthyBehind(t *testing.T) {
 	c.leadBy("n1")
 	c.Stop("n3")
 	var wg sync.WaitGroup
-	ctx, one, two := c.Context(), c.Node("n1"), c.Node("n2")
+	one, two := c.Node("n1"), c.Node("n2")
 	for w := range 64 {
 		wg.Go(func() {
 			for i := range 150 {
-				command := fmt.Appendf(nil, "payload-%d-%d", w, i)
-				for ctx.Err() == nil { // on a busy machine the other one may lead meanwhile
-					if _, err := one.Propose(ctx, command); err == nil {
-						break
-					}
-					if _, err := two.Propose(ctx, command); err == nil {
-						break
-					}
-				}
+				c.persist(fmt.Appendf(nil, "payload-%d-%d", w, i), "n1", "n2")
 			}
 		})
 	}

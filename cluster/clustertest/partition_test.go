@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,18 +21,32 @@ import (
 func TestCluster_partition(t *testing.T) {
 	t.Parallel()
 	c := New(t, Options{})
-	old := c.Leader()
-	c.Propose(old, "a")
+	c.Write("a")
 	c.Agree("a")
+	old := c.Leader()
 	term, _ := c.Node(old).Leadership()
-	c.Net.Isolate(old)
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
+	// It is cut off as it sends the command, and no earlier: on a busy machine it
+	// would have noticed by then, and refused it.
+	cut := make(chan struct{})
+	var once sync.Once
+	c.Net.OnSend(func(from, _ string, p []byte) {
+		if from == old && bytes.Contains(p, []byte("lost")) {
+			once.Do(func() { c.Net.Isolate(old); close(cut) })
+		}
+	})
 	lost := make(chan error, 1)
 	go func() {
 		_, err := c.Node(old).Propose(ctx, []byte("lost"))
 		lost <- err
 	}()
+	select {
+	case <-cut:
+	case <-ctx.Done():
+		t.Fatal("the command is not sent")
+	}
+	c.Net.OnSend(nil)
 	confirmed := make(chan error, 1)
 	go func() { confirmed <- c.Node(old).Confirm(ctx) }()
 	if err := <-lost; !errors.Is(err, raft.ErrLeadershipLost) {
@@ -47,7 +62,7 @@ func TestCluster_partition(t *testing.T) {
 	if after, _ := c.Node(next).Leadership(); after <= term {
 		t.Errorf("term %d after term %d, want a later one", after, term)
 	}
-	c.Propose(next, "b")
+	c.Write("b")
 	if got := c.Lines(old); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("the cut-off node has applied %q", got)
 	}

@@ -28,9 +28,7 @@ func TestCluster_slowLink(t *testing.T) {
 		wg.Go(func() {
 			for i := range entries / 8 {
 				command := append(fmt.Appendf(nil, "%d-%d-", w, i), bytes.Repeat([]byte("x"), size)...)
-				if _, err := c.Node("n1").Propose(c.Context(), command); err != nil {
-					t.Error(err)
-				}
+				c.persist(command, "n1", "n2")
 			}
 		})
 	}
