@@ -32,6 +32,10 @@ func checkEvent(doc *openapi3.T, ev any) error {
 	return doc.Components.Schemas["StreamEvent"].Value.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors())
 }
 
+// slowWrite is after how long a reader is slow. On a busy machine one that is not
+// gets what it is sent within it.
+const slowWrite = 2 * time.Second
+
 // longTarget is a target whose events fill what the system holds for a reader soon.
 func longTarget() string { return strings.Repeat("long", 250) }
 
@@ -61,7 +65,7 @@ func (v *served) untilDropped(t *testing.T, l *contract.Lease, brisk *events) in
 // waits for it.
 func TestEvents_slow(t *testing.T) {
 	r := newRig(t)
-	r.service.streams.write = 500 * time.Millisecond
+	r.service.streams.write = slowWrite
 	v := serveRig(t, r, ServerOptions{})
 	l := v.held(t, longTarget())
 	brisk := v.stream(t, "")
@@ -93,7 +97,7 @@ func TestEvents_slow(t *testing.T) {
 // not read is cut off.
 func TestEvents_slowOverHTTP2(t *testing.T) {
 	r := newRig(t)
-	r.service.streams.write = 500 * time.Millisecond
+	r.service.streams.write = slowWrite
 	v := serveRig(t, r, ServerOptions{})
 	l := v.held(t, longTarget())
 	client := overHTTP2(t)

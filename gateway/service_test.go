@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -113,10 +114,12 @@ func TestService_place(t *testing.T) {
 // TestService_timeoutEndsWait: a ?timeout shorter than the wait ends it, as a
 // conflict.
 func TestService_timeoutEndsWait(t *testing.T) {
-	r := newRig(t)
-	r.acquired(t, "r-1")
-	wait := strings.Replace(acquireBody, `"instance":"worker-7"`, `"instance":"waiter","wait_ms":200000`, 1)
-	wantProblem(t, r.post(t, "/leases?timeout=20ms", wait), api.CodeConflict)
+	synctest.Test(t, func(t *testing.T) { // it is over when the request waits, and not before
+		r := newRig(t)
+		r.acquired(t, "r-1")
+		wait := strings.Replace(acquireBody, `"instance":"worker-7"`, `"instance":"waiter","wait_ms":200000`, 1)
+		wantProblem(t, r.post(t, "/leases?timeout=20ms", wait), api.CodeConflict)
+	})
 }
 
 func TestAudit_forceRelease(t *testing.T) {
