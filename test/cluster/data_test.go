@@ -57,9 +57,7 @@ func TestCluster_wipedNode(t *testing.T) {
 	c.Launch(t, wiped)
 	wiped.WaitReady(t)
 	c.Healthy(t)
-	if err := leader.Only(t).Transfer(t.Context(), wiped.ID); err != nil {
-		t.Fatalf("transfer: %v", err)
-	}
+	proc.Succeeds(t, "leadership is handed to it", proc.Patience, func() error { return leader.Only(t).Transfer(t.Context(), wiped.ID) })
 	if now, _ := c.Leader(t, wiped); now != wiped {
 		t.Errorf("%s leads, want the node that was wiped, %s", now.ID, wiped.ID)
 	}

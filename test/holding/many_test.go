@@ -65,7 +65,8 @@ func TestMany(t *testing.T) {
 		return nil
 	})
 	valkey.Kill()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	// Longer than the live backend needs on a machine that does much at once.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	err = c.Shutdown(ctx)
 	for _, id := range dead {
@@ -78,11 +79,14 @@ func TestMany(t *testing.T) {
 	}
 	c.Close()
 	stacks := make([]byte, 64<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	// The holders of the tests beside this one are processes of their own.
-	if bytes.Contains(stacks, []byte("leased/client.")) {
-		t.Errorf("goroutines of the client are left:\n%s", stacks)
-	}
+	// The holders of the tests beside this one are processes of their own. What the
+	// client does not wait for, as calls that a dead backend answers late, ends soon.
+	proc.Succeeds(t, "the goroutines of the client have ended", proc.Patience, func() error {
+		if left := stacks[:runtime.Stack(stacks, true)]; bytes.Contains(left, []byte("leased/client.")) {
+			return fmt.Errorf("these run:\n%s", left)
+		}
+		return nil
+	})
 }
 
 // each calls f so many times by so many workers at once.
