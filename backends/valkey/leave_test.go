@@ -211,7 +211,7 @@ func TestAcquire_noticesOwnTurn(t *testing.T) {
 			s := open(t, valkey.Config{Addresses: []string{b.server.Addr}})
 			held := b.grant("key")
 			r := b.acquireOf("key")
-			r.Wait = 700 * time.Millisecond
+			r.Wait = 3 * time.Second // in which it is made to be over
 			if name != "its wait ends" {
 				r.Wait = proc.Patience
 			}

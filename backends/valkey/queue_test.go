@@ -142,13 +142,15 @@ func TestQueue_full(t *testing.T) { // alone: it is much work for the machine
 	b := newBench(t)
 	held := b.grant("key")
 	const limit = 300
+	const there = 30 * time.Second // to the end of the test
+	ctx, leave := context.WithCancel(t.Context())
 	wait := func(owner string, d time.Duration) (contract.Result, error) {
 		r := acquireOf("key", 0)
 		r.RequestID, r.Owner, r.Wait, r.Limits.WaitersPerKey = owner, owner, d, limit
-		return b.store.Acquire(b.within(40*time.Second), r)
+		return b.store.Acquire(ctx, r)
 	}
 	var all sync.WaitGroup
-	defer all.Wait()
+	defer func() { leave(); all.Wait() }()
 	// The first in the queue goes last.
 	long := make(chan struct{})
 	all.Go(func() { defer close(long); _, _ = wait("first-away", 2*time.Second) })
@@ -156,11 +158,11 @@ func TestQueue_full(t *testing.T) { // alone: it is much work for the machine
 	all.Go(func() { _, _ = wait("second-away", 500*time.Millisecond) })
 	b.eventually("the second waits", func() bool { return b.health().Waiters == 2 })
 	for i := range limit - 2 {
-		all.Go(func() { _, _ = wait(fmt.Sprint("there-", i), 12*time.Second) })
+		all.Go(func() { _, _ = wait(fmt.Sprint("there-", i), there) })
 	}
 	<-long
 	b.eventually("two are away", func() bool { return b.health().Waiters == limit-2 })
-	all.Go(func() { _, _ = wait("newcomer", 8*time.Second) })
+	all.Go(func() { _, _ = wait("newcomer", there) })
 	b.eventually("the newcomer waits", func() bool { return b.health().Waiters == limit-1 })
 	for owner, kept := range map[string]bool{"first-away": false, "second-away": true} {
 		r := acquireOf("key", 0)
@@ -170,7 +172,7 @@ func TestQueue_full(t *testing.T) { // alone: it is much work for the machine
 			t.Errorf("%s: position %d, error %v, want a place %v", owner, res.Queue.Position, err, kept)
 		}
 	}
-	all.Go(func() { _, _ = wait("second-newcomer", 8*time.Second) })
+	all.Go(func() { _, _ = wait("second-newcomer", there) })
 	b.eventually("all are there", func() bool { return b.health().Waiters == limit })
 	b.server.Do(t, "CONFIG", "RESETSTAT")
 	const refusals = 20
