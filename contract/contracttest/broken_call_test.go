@@ -132,7 +132,7 @@ type noDefaultDeadline struct{ contract.Store }
 func (s noDefaultDeadline) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, contract.DefaultTimeout+2*time.Second)
+		ctx, cancel = context.WithTimeout(ctx, contract.DefaultTimeout+tooLate)
 		defer cancel()
 	}
 	return s.Store.Acquire(ctx, r)
@@ -156,7 +156,7 @@ func (s *oneByOne) Acquire(ctx context.Context, r *contract.AcquireRequest) (con
 	if r.Wait > 0 && res.Outcome == contract.OutcomeConflict {
 		s.turn.Lock()
 		defer s.turn.Unlock()
-		<-time.After(5 * time.Millisecond)
+		<-time.After(tooLate / 200) // of so many that are answered at once
 	}
 	return res, err
 }

@@ -75,7 +75,11 @@ func (s *closedEarly) Close(ctx context.Context) error {
 	return s.Store.Close(ctx)
 }
 
-// waitOverruns looks again only once a second whether a wait is over.
+// tooLate is by how much too late a wrong store answers. What the machine was
+// stalled meanwhile the rules take off: of a second little is left on a busy one.
+const tooLate = 5 * time.Second
+
+// waitOverruns does not see in time that a wait is over.
 type waitOverruns struct{ contract.Store }
 
 func (s waitOverruns) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
@@ -83,13 +87,13 @@ func (s waitOverruns) Acquire(ctx context.Context, r *contract.AcquireRequest) (
 		return s.Store.Acquire(ctx, r)
 	}
 	longer := *r
-	longer.Wait += time.Second
+	longer.Wait += tooLate
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longer.Wait)
 	defer cancel()
 	return s.Store.Acquire(ctx, &longer)
 }
 
-// deadlineOutwaited notices a deadline a second late.
+// deadlineOutwaited notices a deadline too late.
 type deadlineOutwaited struct{ contract.Store }
 
 func (s deadlineOutwaited) Acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
@@ -97,7 +101,7 @@ func (s deadlineOutwaited) Acquire(ctx context.Context, r *contract.AcquireReque
 	if !ok || ctx.Err() != nil {
 		return s.Store.Acquire(ctx, r)
 	}
-	longer, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(time.Second))
+	longer, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(tooLate))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		if cancelled(ctx) {
