@@ -38,7 +38,7 @@ func TestStore_replayOtherClock(t *testing.T) {
 	r := testAcquire(t, "key", "alice")
 	r.TTL, r.MaxLifetime = 6*time.Second, time.Minute
 	began := time.Now()
-	res, err := g1.Acquire(within(t, 5*time.Second), r)
+	res, err := g1.Acquire(within(t, proc.Patience), r)
 	if err != nil || res.Outcome != contract.OutcomeAcquired {
 		t.Fatal(res.Outcome, err)
 	}
@@ -46,7 +46,7 @@ func TestStore_replayOtherClock(t *testing.T) {
 	shift(t, server, res.Lease, time.Minute)
 	pause(3 * time.Second)
 	sent := time.Now()
-	res, err = g2.Acquire(within(t, 5*time.Second), r)
+	res, err = g2.Acquire(within(t, proc.Patience), r)
 	if err != nil || res.Outcome != contract.OutcomeAcquired || !res.Replayed {
 		t.Fatal(res.Outcome, err)
 	}
@@ -65,17 +65,17 @@ func TestStore_renewOtherClock(t *testing.T) {
 	g1, g2 := crashOn(t, server), crashOn(t, server)
 	r := testAcquire(t, "key", "alice")
 	r.TTL, r.MaxLifetime = 10*time.Second, 12*time.Second
-	res, err := g1.Acquire(within(t, 5*time.Second), r)
+	res, err := g1.Acquire(within(t, proc.Patience), r)
 	if err != nil || res.Outcome != contract.OutcomeAcquired {
 		t.Fatal(res.Outcome, err)
 	}
-	if res, err = g1.Renew(within(t, 5*time.Second), renewalOf(t, res.Lease, "first")); err != nil || res.Outcome != contract.OutcomeRenewed {
+	if res, err = g1.Renew(within(t, proc.Patience), renewalOf(t, res.Lease, "first")); err != nil || res.Outcome != contract.OutcomeRenewed {
 		t.Fatal(res.Outcome, err)
 	}
 	shift(t, server, res.Lease, time.Minute)
 	pause(8 * time.Second)
 	sent := time.Now()
-	res, err = g2.Renew(within(t, 5*time.Second), renewalOf(t, res.Lease, "second"))
+	res, err = g2.Renew(within(t, proc.Patience), renewalOf(t, res.Lease, "second"))
 	if err != nil || res.Outcome != contract.OutcomeRenewed {
 		t.Fatal(res.Outcome, err)
 	}
@@ -84,7 +84,7 @@ func TestStore_renewOtherClock(t *testing.T) {
 		if !t.Failed() {
 			return
 		}
-		key, err := g1.GetKey(within(t, 5*time.Second), &contract.GetKeyRequest{Namespace: "test", KeyID: bob.Key.ID()})
+		key, err := g1.GetKey(within(t, proc.Patience), &contract.GetKeyRequest{Namespace: "test", KeyID: bob.Key.ID()})
 		t.Logf("the key: %+v, lease %+v, error %v", key, key.Lease, err)
 	})
 	lease := granted(t, park(within(t, 25*time.Second), g2, bob), 18*time.Second)
@@ -101,13 +101,13 @@ func TestStore_renewAhead(t *testing.T) {
 	g1, g2 := crashOn(t, server), crashOn(t, server)
 	r := testAcquire(t, "key", "alice")
 	r.TTL, r.MaxLifetime = 8*time.Second, time.Minute
-	res, err := g1.Acquire(within(t, 5*time.Second), r)
+	res, err := g1.Acquire(within(t, proc.Patience), r)
 	if err != nil || res.Outcome != contract.OutcomeAcquired {
 		t.Fatal(res.Outcome, err)
 	}
 	shift(t, server, res.Lease, -65*time.Second)
 	for _, request := range []string{"first", "second"} { // without and with a limit of the lifetime in etcd
-		res, err = g2.Renew(within(t, 5*time.Second), renewalOf(t, res.Lease, request))
+		res, err = g2.Renew(within(t, proc.Patience), renewalOf(t, res.Lease, request))
 		if err != nil || res.Outcome != contract.OutcomeRenewed || res.Lease.ExpiresIn < 7*time.Second {
 			t.Errorf("renewal: got %v, error %v, %v left, want %v", res.Outcome, err, res.Lease.ExpiresIn, r.TTL)
 		}

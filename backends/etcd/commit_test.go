@@ -131,7 +131,7 @@ func TestCommitter_group(t *testing.T) {
 		name := fmt.Sprint("same-", i)
 		c.add(20*time.Second, "same", nil, []clientv3.Op{clientv3.OpPut(name, "x")}, good(name))
 	}
-	c.add(100*time.Millisecond, "late", nil, []clientv3.Op{clientv3.OpPut("late", "x")}, func(_ *clientv3.TxnResponse, fail *failure) {
+	c.add(time.Second, "late", nil, []clientv3.Op{clientv3.OpPut("late", "x")}, func(_ *clientv3.TxnResponse, fail *failure) {
 		if fail == nil || fail.sent {
 			t.Errorf("a call whose time was over before it was sent: %+v", fail)
 		}

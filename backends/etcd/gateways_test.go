@@ -56,7 +56,7 @@ func releaseOf(t *testing.T, l *contract.Lease, request string) *contract.Releas
 
 func releaseOn(t *testing.T, s contract.Store, l *contract.Lease) {
 	t.Helper()
-	res, err := s.Release(within(t, 5*time.Second), releaseOf(t, l, "release-"+l.ID.String()))
+	res, err := s.Release(within(t, proc.Patience), releaseOf(t, l, "release-"+l.ID.String()))
 	if err != nil || res.Outcome != contract.OutcomeReleased {
 		t.Fatalf("release: got %v, error %v", res.Outcome, err)
 	}
@@ -67,7 +67,7 @@ func queueOn(t *testing.T, s contract.Store, want int) {
 	t.Helper()
 	key := testAcquire(t, "key", "x").Key.ID()
 	for until := time.Now().Add(20 * time.Second); ; {
-		res, err := s.GetKey(within(t, 5*time.Second), &contract.GetKeyRequest{Namespace: "test", KeyID: key})
+		res, err := s.GetKey(within(t, proc.Patience), &contract.GetKeyRequest{Namespace: "test", KeyID: key})
 		if err == nil && res.Queue.Length == want {
 			return
 		}
@@ -117,7 +117,7 @@ func TestStore_deadGatewayFreeKey(t *testing.T) {
 	releaseOn(t, g2, lease)
 	began := time.Now()
 	for i := 0; ; i++ {
-		res, err := g2.Acquire(within(t, 5*time.Second), testAcquire(t, "key", fmt.Sprint("bob-", i)))
+		res, err := g2.Acquire(within(t, proc.Patience), testAcquire(t, "key", fmt.Sprint("bob-", i)))
 		if err == nil && res.Outcome == contract.OutcomeAcquired {
 			break
 		}
@@ -191,7 +191,7 @@ func TestStore_manyWaiters(t *testing.T) {
 	began := time.Now()
 	releaseOn(t, g2, lease)
 	for i := 0; ; i++ {
-		res, err := g2.Acquire(within(t, 5*time.Second), testAcquire(t, "key", fmt.Sprint("newcomer-", i)))
+		res, err := g2.Acquire(within(t, proc.Patience), testAcquire(t, "key", fmt.Sprint("newcomer-", i)))
 		if err == nil && res.Outcome == contract.OutcomeAcquired {
 			break
 		}
@@ -222,7 +222,7 @@ func TestStore_ghostPlace(t *testing.T) {
 	lease = granted(t, lina, 5*time.Second)
 	releaseOn(t, g2, lease)
 	queueOn(t, g2, 0)
-	if res, err := g2.Acquire(within(t, 5*time.Second), testAcquire(t, "key", "carol")); err != nil || res.Outcome != contract.OutcomeAcquired {
+	if res, err := g2.Acquire(within(t, proc.Patience), testAcquire(t, "key", "carol")); err != nil || res.Outcome != contract.OutcomeAcquired {
 		t.Errorf("the free key is %v, error %v", res.Outcome, err)
 	}
 }
@@ -249,7 +249,7 @@ func TestStore_strangePlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	queueOn(t, other, 1) // a ghost
-	if res, err := g.Acquire(within(t, 5*time.Second), waitingAcquire(t, "gone", 0)); err != nil || res.Queue != (contract.Queue{Position: 1}) {
+	if res, err := g.Acquire(within(t, proc.Patience), waitingAcquire(t, "gone", 0)); err != nil || res.Queue != (contract.Queue{Position: 1}) {
 		t.Errorf("the gateway whose it is: got %v and %+v, error %v, want none waiting and a place at the head", res.Outcome, res.Queue, err)
 	}
 	queueOn(t, g, 0)

@@ -30,7 +30,7 @@ func TestStore_emptiedTwoGateways(t *testing.T) {
 	}
 	old := grantOn(t, g1, "key")
 	for range 9 {
-		if _, err := stream.Next(within(t, 5*time.Second)); err != nil {
+		if _, err := stream.Next(within(t, proc.Patience)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +53,7 @@ func TestStore_emptiedTwoGateways(t *testing.T) {
 	}); err != nil || res.Outcome != contract.OutcomeNotFound {
 		t.Errorf("release of a lease that etcd lost: got %v, error %v, want not_found", res.Outcome, err)
 	}
-	if res, err := g2.Renew(within(t, 5*time.Second), renewalOf(t, bob, "renew-bob")); err != nil || res.Outcome != contract.OutcomeRenewed {
+	if res, err := g2.Renew(within(t, proc.Patience), renewalOf(t, bob, "renew-bob")); err != nil || res.Outcome != contract.OutcomeRenewed {
 		t.Errorf("renew of the new holder: got %v, error %v", res.Outcome, err)
 	}
 	gap := false
@@ -154,7 +154,7 @@ func TestStore_noSpaceOnTheWay(t *testing.T) {
 	}
 	held := 0
 	for _, r := range refused {
-		res, err := g.GetKey(within(t, 5*time.Second), &contract.GetKeyRequest{Namespace: "test", KeyID: r.Key.ID()})
+		res, err := g.GetKey(within(t, proc.Patience), &contract.GetKeyRequest{Namespace: "test", KeyID: r.Key.ID()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,12 +174,12 @@ func TestStore_noSpaceStaleHint(t *testing.T) {
 	server := proc.StartEtcd(t, proc.EtcdOptions{NoFsync: true})
 	g1, g2 := crashOn(t, server), crashOn(t, server)
 	lease := grantOn(t, g1, "key")
-	if res, err := g2.Renew(within(t, 5*time.Second), renewalOf(t, lease, "renew")); err != nil || res.Outcome != contract.OutcomeRenewed {
+	if res, err := g2.Renew(within(t, proc.Patience), renewalOf(t, lease, "renew")); err != nil || res.Outcome != contract.OutcomeRenewed {
 		t.Fatal(res.Outcome, err)
 	}
 	short := testAcquire(t, "short", "short")
 	short.TTL = time.Second
-	res, err := g2.Acquire(within(t, 5*time.Second), short)
+	res, err := g2.Acquire(within(t, proc.Patience), short)
 	if err != nil || res.Outcome != contract.OutcomeAcquired {
 		t.Fatal(res.Outcome, err)
 	}
@@ -195,11 +195,11 @@ func TestStore_noSpaceStaleHint(t *testing.T) {
 	}
 	r := releaseOf(t, lease, "release")
 	r.Retention.Idempotency += time.Minute // which takes a bucket that there is not yet
-	if res, err := g1.Release(within(t, 5*time.Second), r); err != nil || res.Outcome != contract.OutcomeReleased {
+	if res, err := g1.Release(within(t, proc.Patience), r); err != nil || res.Outcome != contract.OutcomeReleased {
 		t.Errorf("release: got %v, error %v", res.Outcome, err)
 	}
 	for until := time.Now().Add(10 * time.Second); ; {
-		got, err := g2.Get(within(t, 5*time.Second), &contract.GetRequest{Namespace: "test", LeaseID: res.Lease.ID})
+		got, err := g2.Get(within(t, proc.Patience), &contract.GetRequest{Namespace: "test", LeaseID: res.Lease.ID})
 		if err != nil {
 			t.Fatalf("get: %v", err)
 		}
@@ -211,11 +211,11 @@ func TestStore_noSpaceStaleHint(t *testing.T) {
 		}
 		pause(50 * time.Millisecond)
 	}
-	check, err := g2.Check(within(t, 5*time.Second), &contract.CheckRequest{Namespace: "test", KeyID: res.Lease.KeyID, Token: res.Lease.Token})
+	check, err := g2.Check(within(t, proc.Patience), &contract.CheckRequest{Namespace: "test", KeyID: res.Lease.KeyID, Token: res.Lease.Token})
 	if err != nil || check.Outcome != contract.OutcomeEndedExpired {
 		t.Errorf("check: got %v, error %v, want expired", check.Outcome, err)
 	}
-	if _, err := g2.History(within(t, 5*time.Second), &contract.HistoryRequest{Namespace: "test", KeyID: res.Lease.KeyID}); err != nil {
+	if _, err := g2.History(within(t, proc.Patience), &contract.HistoryRequest{Namespace: "test", KeyID: res.Lease.KeyID}); err != nil {
 		t.Errorf("history: %v", err)
 	}
 }

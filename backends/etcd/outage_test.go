@@ -102,7 +102,7 @@ func TestStore_Acquire_placeOfBriefWait(t *testing.T) {
 			answers <- request
 		}()
 		for length := -1; length != waiters; pause(2 * time.Millisecond) {
-			got, err := direct.GetKey(within(t, 5*time.Second), &contract.GetKeyRequest{Namespace: "test", KeyID: held.KeyID})
+			got, err := direct.GetKey(within(t, proc.Patience), &contract.GetKeyRequest{Namespace: "test", KeyID: held.KeyID})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,18 +111,18 @@ func TestStore_Acquire_placeOfBriefWait(t *testing.T) {
 	}
 	ask(s, "second", 1)
 	ask(direct, "first", 2)
-	if res, err := direct.Release(within(t, 5*time.Second), releaseOf(t, held, "release")); err != nil || res.Outcome != contract.OutcomeReleased {
+	if res, err := direct.Release(within(t, proc.Patience), releaseOf(t, held, "release")); err != nil || res.Outcome != contract.OutcomeReleased {
 		t.Fatal(res.Outcome, err)
 	}
 	got := <-answers
 	if got != "first" {
 		t.Errorf("%s is served first, want the one that came first", got)
 	}
-	next, err := direct.GetKey(within(t, 5*time.Second), &contract.GetKeyRequest{Namespace: "test", KeyID: held.KeyID})
+	next, err := direct.GetKey(within(t, proc.Patience), &contract.GetKeyRequest{Namespace: "test", KeyID: held.KeyID})
 	if err != nil || next.Lease == nil {
 		t.Fatal(next.Outcome, err)
 	}
-	if res, err := direct.Release(within(t, 5*time.Second), releaseOf(t, next.Lease, "release-next")); err != nil || res.Outcome != contract.OutcomeReleased {
+	if res, err := direct.Release(within(t, proc.Patience), releaseOf(t, next.Lease, "release-next")); err != nil || res.Outcome != contract.OutcomeReleased {
 		t.Fatal(res.Outcome, err)
 	}
 	<-answers

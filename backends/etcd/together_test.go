@@ -25,7 +25,7 @@ func TestStore_Watch_oneRevision(t *testing.T) {
 	// need of etcd is made.
 	for i := range callers {
 		l := grantOn(t, s, fmt.Sprint("key-", i))
-		if _, err := s.Release(within(t, 5*time.Second), releaseOf(t, l, fmt.Sprint("release-", i))); err != nil {
+		if _, err := s.Release(within(t, proc.Patience), releaseOf(t, l, fmt.Sprint("release-", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestStore_Watch_oneRevision(t *testing.T) {
 			}
 		})
 	}
-	pause(100 * time.Millisecond) // that they gather makes the test stricter, no more
+	pause(500 * time.Millisecond) // for half of them to gather
 	server.Resume(0)
 	calls.Wait()
 	var ids []string
