@@ -113,7 +113,8 @@ func testRunCommands(t *testing.T, s *server) {
 		{"exit code", "exit 7", nil, 7, "", ""},
 		{"signal", "kill -9 $$", nil, 137, "", "the command was ended by SIGKILL"},
 		{"environment", `test "$LEASED_TOKEN" -gt 0 && test "${#LEASED_LEASE_ID}" = 43 && test "${#LEASED_KEY_ID}" = 22 && echo "$LEASED_EXPIRES_AT" | cut -c1-2`, nil, 0, "20\n", ""},
-		{"descendants left", family + "exit 3", []string{"--ttl", "2s"}, 3, "", "sent SIGKILL"},
+		// Each of them ignores SIGTERM by then.
+		{"descendants left", family + fmt.Sprintf("while test $(wc -l < pids) -lt %d; do sleep 0.02; done; exit 3", familySize), []string{"--ttl", "5s"}, 3, "", "sent SIGKILL"},
 		{"margin too long", "true", []string{"--ttl", "3s", "--margin", "2s"}, 2, "", "more than a third"},
 	}
 	for _, tt := range tests {

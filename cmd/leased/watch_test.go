@@ -115,7 +115,7 @@ func TestWatch(t *testing.T) {
 			streamBegins + story + streamed(t, refusal(api.CodeClosed, "the gateway is shutting down")), streamBegins + streamed(t, watched("released")),
 		}, 0},
 		{"denied", "watch", []string{streamBegins + story + streamed(t, refusal(api.CodeDenied, "needs the right"))}, 6},
-		{"timeout", "watch --timeout 400ms", []string{streamBegins}, 0},
+		{"timeout", "watch --timeout 2s", []string{streamBegins}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
