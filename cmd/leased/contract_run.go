@@ -52,6 +52,9 @@ func runRules(ctx context.Context, s *openSubject, rules []contracttest.Rule, pa
 	}
 	started := 0
 	for _, rule := range rules {
+		if ctx.Err() != nil {
+			break // of two that are ready select takes any
+		}
 		select {
 		case jobs <- rule:
 			started++

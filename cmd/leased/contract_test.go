@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/xml"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,12 +108,52 @@ func TestContract_raftkv(t *testing.T) {
 // TestContract_interrupted: what was not run is not known to hold.
 func TestContract_interrupted(t *testing.T) {
 	t.Chdir(t.TempDir())
-	got := command(t.Context(), nil, "contract", "--backend", "raftkv://.", "--rules", "release-*", "--parallel", "1", "--timeout", "1s")
-	if got.code != exitOther || !strings.Contains(got.stderr, "were not run") {
-		t.Errorf("got %v, want exit 1 and that time is over", got)
+	ctx, cancel := context.WithCancel(t.Context())
+	stdout, stderr := &interrupting{after: "  ok    ", interrupt: cancel}, new(strings.Builder)
+	code := run(ctx, &env{
+		args:   []string{"contract", "--backend", "raftkv://.", "--rules", "release-*", "--parallel", "1"},
+		stdout: stdout, stderr: stderr, hostname: "host-1", version: "v1.2.3", now: time.Now,
+	})
+	got := result{code, stdout.text.String(), stderr.String()}
+	if got.code != exitOther || !strings.Contains(got.stderr, "were not run") || strings.Count(got.stdout, "  ok    ") != 1 {
+		t.Errorf("got %v, want one rule that holds, exit 1, and that the others were not run", got)
 	}
 	if left, err := filepath.Glob("*"); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %q, %v; want nothing", left, err)
+	}
+}
+
+// interrupting is an output that interrupts its command after a text.
+type interrupting struct {
+	after     string
+	interrupt func()
+	text      strings.Builder
+}
+
+func (w *interrupting) Write(p []byte) (int, error) {
+	n, err := w.text.Write(p)
+	if strings.Contains(w.text.String(), w.after) {
+		w.interrupt()
+	}
+	return n, err
+}
+
+// TestRunRules_ended: no rule is begun when the time is over, to be called broken for
+// that.
+func TestRunRules_ended(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	rules := contracttest.Rules()[:8]
+	begun := func(contracttest.TB) *contracttest.Harness {
+		t.Error("a rule was begun")
+		return &contracttest.Harness{}
+	}
+	open := &openSubject{harness: func(contracttest.Rule) func(contracttest.TB) *contracttest.Harness { return begun }}
+	report := newContractReport(&env{stdout: io.Discard, now: time.Now}, &subject{}, len(rules))
+	for range 2000 { // it takes a worker that is ready before the first is sent
+		if left := runRules(ctx, open, rules, 4, report); len(left) != len(rules) {
+			t.Fatalf("%d of %d rules were left", len(left), len(rules))
+		}
 	}
 }
 
