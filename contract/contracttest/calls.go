@@ -131,8 +131,8 @@ func (e *Env) gone(s contract.Store, c *call) {
 	cut := time.Now()
 	c.cancel()
 	e.finished(c)
-	if took := e.since(cut, c.ended); took > contract.AnswerSlack {
-		e.Errorf("a cancelled waiter was answered after %v, more than %v", took, contract.AnswerSlack)
+	if took := e.since(cut, c.ended); took > e.answerSlack {
+		e.Errorf("a cancelled waiter was answered after %v, more than %v", took, e.answerSlack)
 	}
 	if c.err == nil && c.res.Outcome == contract.OutcomeAcquired {
 		e.Fatalf("a cancelled waiter was granted the key while it was held")

@@ -48,7 +48,8 @@
 // Waits and deadlines, and the bounds on answering them (contract.AnswerSlack,
 // 2 s for the next waiter), are the caller's and so always real time. From a
 // bound that was missed only the time is taken off in which the machine did not
-// run this process at all, which a timer beside each rule measures.
+// run this process at all, which a timer beside each rule measures. Those of a fifth
+// of a second are held by the timed rules; the others have ten times as much.
 //
 // # What this package must not know
 //

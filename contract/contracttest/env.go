@@ -19,6 +19,10 @@ const (
 	// precision is that of the instants and durations in answers, see
 	// contract.Lease.
 	precision = time.Millisecond
+	// besideSlack is contract.AnswerSlack where other rules run at the same time: long
+	// enough for a machine that they fill, short enough to tell an answer at once from
+	// one at the end of the wait.
+	besideSlack = 2 * time.Second
 )
 
 // Env is what one run of one rule has: the store, a namespace that is its own,
@@ -27,9 +31,11 @@ type Env struct {
 	TB
 	harness *Harness
 	ns      string
-	pulse   *pulse
-	ids     atomic.Int64
-	calls   sync.WaitGroup
+	// answerSlack is how late an answer may be that has contract.AnswerSlack.
+	answerSlack time.Duration
+	pulse       *pulse
+	ids         atomic.Int64
+	calls       sync.WaitGroup
 
 	mu       sync.Mutex
 	over     bool // finish has begun
@@ -39,8 +45,12 @@ type Env struct {
 	skipped  time.Duration // of that, what did not pass here as well
 }
 
-func newEnv(t TB, h *Harness, id string) *Env {
-	return &Env{TB: t, harness: h, pulse: startPulse(), ns: "rule-" + id + "-" + rand.Text()}
+func newEnv(t TB, h *Harness, r *Rule) *Env {
+	e := &Env{TB: t, harness: h, pulse: startPulse(), ns: "rule-" + r.ID + "-" + rand.Text(), answerSlack: besideSlack}
+	if r.Timed {
+		e.answerSlack = contract.AnswerSlack
+	}
+	return e
 }
 
 // finish ends what the rule left running. It uses Errorf only: it also runs

@@ -158,8 +158,8 @@ func (e *Env) inTime(what string, c *call, wait time.Duration) {
 	if since := c.ended.Sub(c.sent); since < wait-precision {
 		e.Errorf("%s answered after %v, before the %v were over", what, since, wait)
 	}
-	if late := e.since(c.began.Add(wait), c.ended); late > contract.AnswerSlack {
-		e.Errorf("%s answered %v after the %v were over, more than %v", what, late, wait, contract.AnswerSlack)
+	if late := e.since(c.began.Add(wait), c.ended); late > e.answerSlack {
+		e.Errorf("%s answered %v after the %v were over, more than %v", what, late, wait, e.answerSlack)
 	}
 }
 

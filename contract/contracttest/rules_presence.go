@@ -12,7 +12,7 @@ const serveWithin = 2 * time.Second
 
 func presenceRules() []Rule {
 	return []Rule{
-		{ID: "wait-cancelled-skipped", Func: waitCancelledSkipped,
+		{ID: "wait-cancelled-skipped", Func: waitCancelledSkipped, Timed: true,
 			Sentence: "A waiter whose call was cancelled stops counting, is answered at once, and is skipped when its turn comes."},
 		{ID: "wait-killed-skipped", Func: waitKilledSkipped,
 			Sentence: "Waiters of a gateway that was killed are skipped: the next one present is served within two seconds of its turn, and they stop counting."},
@@ -30,7 +30,7 @@ func presenceRules() []Rule {
 			Sentence: "A waiter of which one copy left is present while another still waits."},
 		{ID: "wait-copies-leave-apart", Func: waitCopiesLeaveApart,
 			Sentence: "A waiter is present as long as one of its copies is, whichever others leave, and however: at their deadline, cancelled, or with their gateway."},
-		{ID: "wait-close-answers", Func: waitCloseAnswers,
+		{ID: "wait-close-answers", Func: waitCloseAnswers, Timed: true,
 			Sentence: "Closing a gateway answers its waiters closed at once, and they are away."},
 	}
 }
@@ -219,8 +219,8 @@ func waitCloseAnswers(e *Env) {
 	for _, c := range cut {
 		e.finished(c)
 		e.failed("waiting acquire on a closed store", c.err, contract.CodeClosed, "")
-		if took := e.since(began, c.ended); took > contract.AnswerSlack {
-			e.Errorf("a waiter was answered %v after its store was closed, more than %v", took, contract.AnswerSlack)
+		if took := e.since(began, c.ended); took > e.answerSlack {
+			e.Errorf("a waiter was answered %v after its store was closed, more than %v", took, e.answerSlack)
 		}
 	}
 	e.eventually("the closed gateway's waiters stop counting", func() bool { return e.queueLength(a, held.Key) == 1 })

@@ -86,7 +86,7 @@ func RunRule(ctx context.Context, rule Rule, newHarness func(t TB) *Harness) Rep
 // run holds the store behind h to the rule. What the rule started is over and
 // what it opened is closed when run returns, also when it ends by FailNow.
 func (r Rule) run(t TB, h *Harness) {
-	e := newEnv(t, h, r.ID)
+	e := newEnv(t, h, &r)
 	defer e.finish()
 	r.Func(e)
 }
