@@ -1,8 +1,10 @@
 package proc
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +24,8 @@ const (
 	// clockVariable has the steps of a process's clock: AFTER_NS:OFF_S, and so on,
 	// with a comma between.
 	clockVariable = "LEASED_TEST_CLOCK"
+	// handVariable names the file of a process's ClockHand.
+	handVariable = "LEASED_TEST_CLOCK_HAND"
 
 	// A program reads the wall clock in time.Now and nowhere else. Not every
 	// machine can give one process another clock: a time namespace has the
@@ -59,19 +63,39 @@ func readClockSteps() (steps []clockStep) {
 	return steps
 }
 
+var clockHand = openClockHand()
+
+// The processes that have the file mapped see what is written to it at once.
+func openClockHand() *int64 {
+	path, ok := syscall.Getenv("` + handVariable + `")
+	if !ok {
+		return new(int64)
+	}
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		panic("clock hand: " + err.Error())
+	}
+	page, err := syscall.Mmap(fd, 0, 8, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		panic("clock hand: " + err.Error())
+	}
+	_ = syscall.Close(fd)
+	return (*int64)(unsafe.Pointer(&page[0]))
+}
+
 func clockOff(mono int64) (off int64) {
 	for _, s := range clockSteps {
 		if mono-startNano >= s.after {
 			off = s.off
 		}
 	}
-	return off
+	return off + *clockHand
 }
 `
 )
 
 // BuildWithClock compiles a command as Build does, with a wall clock that Clock
-// sets for each process: package time is compiled with another Now.
+// or a ClockHand sets for each process: package time is compiled with another Now.
 func BuildWithClock(t *testing.T, pkg string) string {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -88,9 +112,36 @@ func BuildWithClock(t *testing.T, pkg string) string {
 	if changed == string(text) || !strings.Contains(changed, imports) {
 		t.Fatalf("%s does not read the clock as this test expects: look at time.Now and correct nowIs", original)
 	}
-	changed = strings.Replace(changed, imports, imports+"\t\"syscall\"\n", 1) + nowEnd
+	changed = strings.Replace(changed, imports, imports+"\t\"syscall\"\n\t\"unsafe\"\n", 1) + nowEnd
+	return buildChanged(t, pkg, original, changed)
+}
+
+// BuildWithSmallLog compiles leased as Build does, with segments of its log that have
+// 1 MiB: what happens when there is no space for the next one need not wait until
+// 64 MiB are written.
+func BuildWithSmallLog(t *testing.T) string {
+	t.Helper()
+	mod, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	original := filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "cluster", "logfiles.go")
+	text, err := os.ReadFile(original)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const is, becomes = "segmentSize = 64 << 20\n", "segmentSize = 1 << 20\n"
+	if !strings.Contains(string(text), is) {
+		t.Fatalf("%s does not have %q", original, is)
+	}
+	return buildChanged(t, "leased/cmd/leased", original, strings.Replace(string(text), is, becomes, 1))
+}
+
+// buildChanged compiles a command with another text in the place of a source file's.
+func buildChanged(t *testing.T, pkg, original, changed string) string {
+	t.Helper()
 	dir := t.TempDir()
-	source, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json")
+	source, overlay := filepath.Join(dir, filepath.Base(original)), filepath.Join(dir, "overlay.json")
 	files, err := json.Marshal(map[string]map[string]string{"Replace": {original: source}})
 	if err != nil {
 		t.Fatal(err)
@@ -101,9 +152,9 @@ func BuildWithClock(t *testing.T, pkg string) string {
 		}
 	}
 	bin := filepath.Join(dir, filepath.Base(pkg))
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", bin, pkg)
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-exec", "cp", "-overlay", overlay, pkg, bin)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s with another clock: %v\n%s", pkg, err, out)
+		t.Fatalf("build %s with another %s: %v\n%s", pkg, original, err, out)
 	}
 	return bin
 }
@@ -116,4 +167,47 @@ func Clock(steps ...ClockStep) string {
 		all[i] = fmt.Sprintf("%d:%d", s.After.Nanoseconds(), int64(s.Off/time.Second))
 	}
 	return clockVariable + "=" + strings.Join(all, ",")
+}
+
+// ClockHand sets the wall clock of a process of BuildWithClock while it runs.
+type ClockHand struct {
+	Env  string // for the environment of the process
+	file *os.File
+}
+
+// NewClockHand returns one that shows the machine's clock.
+func NewClockHand(t *testing.T) *ClockHand {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "hand"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	h := &ClockHand{Env: handVariable + "=" + file.Name(), file: file}
+	h.Step(t, 0)
+	return h
+}
+
+// Step has the clock be off by that from the machine's, in whole seconds, from now on.
+func (h *ClockHand) Step(t *testing.T, off time.Duration) {
+	t.Helper()
+	if _, err := h.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(off/time.Second)), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ClockOff returns by how much the wall clock of an HTTP server is off from the
+// machine's, as its answers tell, to a few seconds.
+func ClockOff(t *testing.T, url string) time.Duration {
+	t.Helper()
+	res, err := http.Get(url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	at, err := http.ParseTime(res.Header.Get("Date"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Until(at)
 }

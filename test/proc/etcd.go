@@ -2,11 +2,14 @@ package proc
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +31,9 @@ type EtcdOptions struct {
 	NoFsync bool
 	// TLS has clients speak TLS; Args name the files of the certificates.
 	TLS bool
+	// Via returns where the other members reach one that listens for them at an
+	// address; they reach it there if Via is nil.
+	Via func(address string) string
 	// Args are given to each member besides, such as
 	// "--quota-backend-bytes=16777216".
 	Args []string
@@ -41,6 +47,7 @@ type Etcd struct {
 
 type etcdMember struct {
 	name, client, peer, dir string
+	via                     string // where the others reach peer
 	health                  string // where the member tells that it serves
 	args                    []string
 	cmd                     *exec.Cmd
@@ -61,14 +68,17 @@ func StartEtcd(t EtcdTB, o EtcdOptions) *Etcd {
 		if m.health = m.client; o.TLS {
 			m.health, m.client = etcdURL(t), strings.Replace(m.client, "http", "https", 1)
 		}
+		if m.via = m.peer; o.Via != nil {
+			m.via = "http://" + o.Via(strings.TrimPrefix(m.peer, "http://"))
+		}
 		e.members = append(e.members, m)
-		cluster = append(cluster, m.name+"="+m.peer)
+		cluster = append(cluster, m.name+"="+m.via)
 	}
 	for _, m := range e.members {
 		m.args = append([]string{
 			"--name=" + m.name, "--data-dir=" + m.dir, "--log-level=error",
 			"--listen-client-urls=" + m.client, "--advertise-client-urls=" + m.client,
-			"--listen-peer-urls=" + m.peer, "--initial-advertise-peer-urls=" + m.peer,
+			"--listen-peer-urls=" + m.peer, "--initial-advertise-peer-urls=" + m.via,
 			"--initial-cluster=" + strings.Join(cluster, ","), "--initial-cluster-token=" + filepath.Base(dir),
 		}, o.Args...)
 		if o.TLS {
@@ -121,6 +131,31 @@ func (e *Etcd) Endpoints() []string {
 		urls = append(urls, m.client)
 	}
 	return urls
+}
+
+// IDs returns the ids of the members, in hexadecimal as they tell them to each other.
+func (e *Etcd) IDs(t EtcdTB) []string {
+	t.Helper()
+	res, err := http.Post(e.members[0].health+"/v3/cluster/member/list", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatalf("the members of etcd: %v", err)
+	}
+	defer res.Body.Close()
+	var list struct {
+		Members []struct {
+			ID   uint64 `json:"ID,string"` //nolint:tagliatelle // etcd's name
+			Name string `json:"name"`
+		} `json:"members"`
+	}
+	if err := json.NewDecoder(res.Body).Decode(&list); err != nil {
+		t.Fatalf("the members of etcd: %v", err)
+	}
+	ids := make([]string, len(e.members))
+	for _, m := range list.Members {
+		at := slices.IndexFunc(e.members, func(k *etcdMember) bool { return k.name == m.Name })
+		ids[at] = strconv.FormatUint(m.ID, 16)
+	}
+	return ids
 }
 
 // PID returns the process id of a member.

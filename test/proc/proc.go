@@ -107,7 +107,7 @@ func StartPrinting(t *testing.T, bin string) *Server {
 // and waits until it is ready.
 func StartLeased(t *testing.T, bin, dir string) *Server {
 	t.Helper()
-	s := startLeased(t, bin, dir)
+	s := startLeased(t, bin, dir, nil)
 	s.waitForStatus(t, dir, "/readyz")
 	return s
 }
@@ -115,22 +115,23 @@ func StartLeased(t *testing.T, bin, dir string) *Server {
 // StartLeasedOn starts a gateway with a configuration file, to which the address
 // of the HTTP server is added, and waits until the process answers. Its
 // namespaces need not be ready: their backends may be down.
-func StartLeasedOn(t *testing.T, bin, dir, config string) *Server {
+// env is added to its environment.
+func StartLeasedOn(t *testing.T, bin, dir, config string, env ...string) *Server {
 	t.Helper()
 	file := filepath.Join(dir, "leased.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startLeased(t, bin, dir, "-c", file)
+	s := startLeased(t, bin, dir, env, "-c", file)
 	s.waitForStatus(t, dir, "/healthz")
 	return s
 }
 
-func startLeased(t *testing.T, bin, dir string, args ...string) *Server {
+func startLeased(t *testing.T, bin, dir string, env []string, args ...string) *Server {
 	t.Helper()
 	addr := loopback(FreePort(t))
 	cmd := exec.Command(bin, append([]string{"serve"}, args...)...)
-	cmd.Env = append(os.Environ(), "LEASED_HTTP_LISTEN="+addr, "LEASED_NODE_DATA_DIR="+filepath.Join(dir, "data"))
+	cmd.Env = append(append(os.Environ(), "LEASED_HTTP_LISTEN="+addr, "LEASED_NODE_DATA_DIR="+filepath.Join(dir, "data")), env...)
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)

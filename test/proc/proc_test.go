@@ -103,6 +103,40 @@ func TestProxy(t *testing.T) {
 	<-seen
 }
 
+// TestProxy_SetFrom holds that only what concerns who said the words is swallowed.
+func TestProxy_SetFrom(t *testing.T) {
+	v := proc.StartValkey(t)
+	p := proc.StartProxy(t, v.Addr)
+	one, two := dial(t, p.Address), dial(t, p.Address)
+	for conn, text := range map[net.Conn]string{one: "ECHO one\r\n", two: "ECHO two\r\n"} {
+		send(t, conn, text)
+		if got, err := receive(conn, 5*time.Second); err != nil {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	for _, traffic := range []proc.Traffic{proc.SwallowReplies, proc.SwallowRequests} {
+		p.SetFrom(t, traffic, "one")
+		send(t, two, "PING\r\n")
+		if got, err := receive(two, 5*time.Second); got != "+PONG\r\n" {
+			t.Fatalf("%v: the other client has %q, %v, want +PONG", traffic, got, err)
+		}
+		if n := p.Dropped(); n != 0 {
+			t.Errorf("%v: %d bytes are swallowed, want none yet", traffic, n)
+		}
+		send(t, one, "PING\r\n")
+		if got, err := receive(one, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%v: the reply is %q, %v, want none", traffic, got, err)
+		}
+		if n := p.Dropped(); n == 0 {
+			t.Errorf("%v: nothing is swallowed", traffic)
+		}
+	}
+	p.Set(t, proc.Pass)
+	if n := p.Dropped(); n != 0 {
+		t.Errorf("%d bytes are swallowed by a proxy that passes all", n)
+	}
+}
+
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -44,12 +44,17 @@ type Proxy struct {
 	delay    time.Duration
 	target   string
 	traffic  Traffic
+	from     string // whose connections the traffic is of; everybody's when it is empty
+	dropped  int64  // bytes, since the traffic was set
 	closed   bool
 	links    map[*link]struct{}
 }
 
 // link is one client's connection with the one to the server behind it.
-type link struct{ client, server net.Conn }
+type link struct {
+	client, server net.Conn
+	first          []byte // what the client said first
+}
 
 func (l *link) cut() {
 	_ = l.client.Close()
@@ -93,9 +98,17 @@ func (p *Proxy) hangUp() {
 // them, as a network that heals makes their ends notice.
 func (p *Proxy) Set(t *testing.T, traffic Traffic) {
 	t.Helper()
+	p.SetFrom(t, traffic, "")
+}
+
+// SetFrom is Set for the connections of some clients, traffic being of those that
+// swallow: the ones whose first words have the text in them. What others send and are
+// sent passes.
+func (p *Proxy) SetFrom(t *testing.T, traffic Traffic, says string) {
+	t.Helper()
 	p.mu.Lock()
 	before := p.traffic
-	p.traffic = traffic
+	p.traffic, p.from, p.dropped = traffic, says, 0
 	err := p.listen(traffic)
 	p.mu.Unlock()
 	if err != nil {
@@ -171,6 +184,27 @@ func (p *Proxy) passed(data []byte) {
 	}
 }
 
+// Dropped tells how many bytes were swallowed since the traffic was set.
+func (p *Proxy) Dropped() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dropped
+}
+
+// drops tells that what the link brings in the direction is swallowed, and counts it.
+func (p *Proxy) drops(l *link, swallows Traffic, data []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if swallows == SwallowRequests && l.first == nil {
+		l.first = bytes.Clone(data)
+	}
+	if p.traffic != swallows || p.closed || !bytes.Contains(l.first, []byte(p.from)) {
+		return false
+	}
+	p.dropped += int64(len(data))
+	return true
+}
+
 // Delay holds back what the server answers, from now on.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
@@ -221,7 +255,7 @@ func (p *Proxy) accept(l net.Listener) {
 			_ = client.Close()
 			continue
 		}
-		p.pass(&link{client, server})
+		p.pass(&link{client: client, server: server})
 	}
 }
 
@@ -245,8 +279,8 @@ func (p *Proxy) pass(l *link) {
 		l.cut()
 	}
 	var both sync.WaitGroup
-	both.Go(func() { p.copy(l.server, l.client, SwallowRequests); l.cut() })
-	both.Go(func() { p.copy(l.client, l.server, SwallowReplies); l.cut() })
+	both.Go(func() { p.copy(l, l.server, l.client, SwallowRequests); l.cut() })
+	both.Go(func() { p.copy(l, l.client, l.server, SwallowReplies); l.cut() })
 	p.running.Go(func() {
 		both.Wait()
 		p.mu.Lock()
@@ -257,7 +291,7 @@ func (p *Proxy) pass(l *link) {
 
 // copy copies until an end closes, dropping what passes while the traffic is
 // that which swallows.
-func (p *Proxy) copy(to io.Writer, from io.Reader, swallows Traffic) {
+func (p *Proxy) copy(l *link, to io.Writer, from io.Reader, swallows Traffic) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -265,7 +299,7 @@ func (p *Proxy) copy(to io.Writer, from io.Reader, swallows Traffic) {
 			if swallows == SwallowReplies {
 				p.hold()
 			}
-			if traffic, _ := p.state(); traffic != swallows {
+			if !p.drops(l, swallows, buf[:n]) {
 				if _, err := to.Write(buf[:n]); err != nil {
 					return
 				}
