@@ -25,6 +25,8 @@ type simulation struct {
 	// parked has the calls that wait.
 	parked map[memstore.CallID]*parked
 	due    []*worker
+	// granted has the leases that anybody was told of.
+	granted []*contract.Lease
 }
 
 type parked struct {
@@ -81,7 +83,17 @@ func (s *simulation) plan(w *worker, answered int64) {
 		binary.BigEndian.PutUint64(op.Nonce[:], uint64(s.calls))
 		w.next = func() memstore.Op { return op }
 	default:
-		o.Verb, o.Instance, o.Lease, o.Token = []string{Renew, Release, Check}[s.rng.IntN(3)], l.Instance, l.ID.String(), uint64(l.Token)
+		o.Verb, o.Instance, o.Lease, o.Token = []string{Renew, Release, Check, Renew, Release, Check, Revoke}[s.rng.IntN(7)], l.Instance, l.ID.String(), uint64(l.Token)
+		if o.Verb == Revoke {
+			// Somebody else's as well, and the same revocation again.
+			l = s.granted[s.rng.IntN(len(s.granted))]
+			o.Instance, o.Lease, o.Token, o.Reason = "", l.ID.String(), 0, "because"
+			if o.Request = "revoke." + o.Lease; s.rng.IntN(2) == 0 {
+				o.Request = o.ID
+			}
+			w.next = func() memstore.Op { return s.use(o, l) }
+			return
+		}
 		if s.rng.IntN(10) == 0 {
 			o.Token++
 		}
@@ -97,6 +109,11 @@ func (s *simulation) use(o *Op, l *contract.Lease) memstore.Op {
 		return memstore.Renew{Request: contract.RenewRequest{Namespace: "n", RequestID: o.Request, Owner: "o", Instance: l.Instance, LeaseID: l.ID, Token: token, Retention: s.retention()}}
 	case Release:
 		return memstore.Release{Request: contract.ReleaseRequest{Namespace: "n", RequestID: o.Request, Owner: "o", Instance: l.Instance, LeaseID: l.ID, Token: token, Retention: s.retention()}}
+	}
+	if o.Verb == Revoke {
+		return memstore.Revoke{Request: contract.RevokeRequest{
+			Namespace: "n", RequestID: o.Request, Principal: "operator", LeaseID: l.ID, Mode: contract.RevokeRight, Reason: o.Reason, Retention: s.retention(),
+		}}
 	}
 	return memstore.Check{Request: contract.CheckRequest{Namespace: "n", KeyID: s.key.ID(), Token: token}}
 }
@@ -119,6 +136,7 @@ func (s *simulation) tell(w *worker, o *Op, at int64, res contract.Result) {
 			o.Answer.TTLMS, o.Answer.ExpiresInMS = l.TTL.Milliseconds(), l.ExpiresIn.Milliseconds()
 			if o.Verb == Acquire {
 				w.grant = l
+				s.granted = append(s.granted, l)
 			}
 		}
 	}
@@ -135,7 +153,7 @@ func (s *simulation) step(at int64, op memstore.Op) memstore.Answer {
 	a := s.model.Step(s.instant(at), op)
 	for _, e := range a.Events {
 		if e.Kind != contract.EventRenewed {
-			s.h.Events = append(s.h.Events, Event{Key: "k", Event: e.Kind.String(), Lease: e.LeaseID.String(), Token: uint64(e.Token), Request: e.RequestID})
+			s.h.Events = append(s.h.Events, Event{Key: "k", Event: e.Kind.String(), Lease: e.LeaseID.String(), Token: uint64(e.Token), Request: e.RequestID, Reason: e.Reason})
 		}
 	}
 	for _, wake := range a.Wakes {

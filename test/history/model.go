@@ -27,17 +27,18 @@ type step struct {
 type what int
 
 const (
-	_         what = iota
-	grant          // the key is free, and granted
-	renewal        // the lease is active, and its TTL begins again
-	release        // the lease is active, and ended
-	active         // the lease is seen to be active
-	conflict       // the key is seen to be held by holder
-	expired        // the lease is seen to have expired
-	released       // the lease is seen to have been released
-	revoked        // the lease is seen to have been revoked
-	stale          // the token is seen not to be that of the latest grant
-	untouched      // the key is seen never to have been granted
+	_          what = iota
+	grant           // the key is free, and granted
+	renewal         // the lease is active, and its TTL begins again
+	release         // the lease is active, and ended
+	revocation      // the lease is active, and ended by somebody else
+	active          // the lease is seen to be active
+	conflict        // the key is seen to be held by holder
+	expired         // the lease is seen to have expired
+	released        // the lease is seen to have been released
+	revoked         // the lease is seen to have been revoked
+	stale           // the token is seen not to be that of the latest grant
+	untouched       // the key is seen never to have been granted
 )
 
 // keyState is what a key can be known to be.
@@ -45,7 +46,7 @@ type keyState struct {
 	lease  string // the latest grant; empty before the first
 	token  uint64
 	holder string
-	ended  what // expired, released, or 0 while it need not have ended
+	ended  what // expired, released, revoked, or 0 while it need not have ended
 	// soonest is the instant before which it cannot have expired, and now one before
 	// which no later step can lie.
 	soonest, now int64
@@ -70,6 +71,9 @@ func (s keyState) next(st *step) (keyState, bool) {
 	case release:
 		ok = s.isActive() && s.lease == st.lease
 		s.ended = released
+	case revocation:
+		ok = s.isActive() && s.lease == st.lease
+		s.ended = revoked
 	case active:
 		ok = s.isActive() && s.token == st.token
 	case conflict:
@@ -78,7 +82,8 @@ func (s keyState) next(st *step) (keyState, bool) {
 		ok = s.token > st.token || s.token == st.token && (s.ended == expired || s.isActive() && s.expire(st))
 	case released:
 		ok = s.token > st.token || s.token == st.token && s.ended == released
-	case revoked: // nobody revokes anything
+	case revoked:
+		ok = s.token > st.token || s.token == st.token && s.ended == revoked
 	case stale:
 		ok = s.lease != "" && s.token != st.token
 	case untouched:
@@ -113,6 +118,6 @@ func model() porcupine.Model {
 
 // String names the step and what it is about.
 func (st *step) String() string {
-	names := []string{"", "grant", "renew", "release", "active", "conflict", "expired", "released", "revoked", "stale", "untouched"}
+	names := []string{"", "grant", "renew", "release", "revocation", "active", "conflict", "expired", "released", "revoked", "stale", "untouched"}
 	return fmt.Sprintf("%s token %d %s", names[st.what], st.token, st.holder)
 }

@@ -11,7 +11,8 @@ const (
 	Renew   = "renew"
 	Release = "release"
 	Check   = "check"
-	Write   = "write" // to the guarded register
+	Revoke  = "revoke" // or force-release, which does the same
+	Write   = "write"  // to the guarded register
 )
 
 // The outcomes of an Op that are told apart here. Others of the API stand as they are.
@@ -19,6 +20,7 @@ const (
 	Acquired      = "acquired"
 	Renewed       = "renewed"
 	Released      = "released"
+	Revoked       = "revoked"
 	Current       = "current"
 	Accepted      = "accepted" // by the guarded register
 	Conflict      = "conflict"
@@ -52,8 +54,10 @@ type Op struct {
 	Job      string `json:"job,omitzero"`
 	TTLMS    int64  `json:"ttl_ms,omitzero"`
 	WaitMS   int64  `json:"wait_ms,omitzero"`
-	Lease    string `json:"lease,omitzero"` // that is presented
-	Token    uint64 `json:"token,omitzero"` // that is presented
+	Lease    string `json:"lease,omitzero"`  // that is presented
+	Token    uint64 `json:"token,omitzero"`  // that is presented
+	Reason   string `json:"reason,omitzero"` // of a revocation, as is the mode
+	Mode     string `json:"mode,omitzero"`
 
 	// CalledNS and ReturnedNS are instants of the machine's monotonic clock;
 	// ReturnedNS is 0 when the client ended before.
@@ -97,6 +101,8 @@ type Fault struct {
 	Name   string `json:"name"`
 	FromNS int64  `json:"from_ns"`
 	ToNS   int64  `json:"to_ns"`
+	// Harmless tells that no lease may end later because of it.
+	Harmless bool `json:"harmless,omitzero"`
 }
 
 // History is everything that is known of a run.
@@ -121,7 +127,7 @@ type Promise struct {
 
 // done tells that the service did what it was asked.
 func (o *Op) done() bool {
-	return slices.Contains([]string{Acquired, Renewed, Released, Current, Accepted}, o.Answer.Outcome)
+	return slices.Contains([]string{Acquired, Renewed, Released, Revoked, Current, Accepted}, o.Answer.Outcome)
 }
 
 // certainlyNot tells that the answer was that nothing changed, because the call was
@@ -186,6 +192,12 @@ func (h *History) leases() map[string]*lease {
 		case (o.Verb == Renew || o.Verb == Release) && all[o.Lease] != nil:
 			l := at(o.Lease)
 			l.uses = append(l.uses, o)
+		case o.Verb == Revoke && all[o.Lease] != nil:
+			l := at(o.Lease)
+			l.revokes = append(l.revokes, o)
+		case o.Verb == Check && all[o.Answer.Lease] != nil:
+			l := at(o.Answer.Lease)
+			l.checks = append(l.checks, o)
 		}
 	}
 	return all
@@ -198,6 +210,8 @@ type lease struct {
 	tokens                     []uint64 // that clients and the server's history name, more than one only by a mistake
 	acquires                   []*Op    // under its request id
 	uses                       []*Op    // renewals and releases that present it
+	revokes                    []*Op    // revocations that name it
+	checks                     []*Op    // whose answer names it
 	events                     []Event  // that the server keeps of it
 }
 

@@ -37,6 +37,7 @@ const (
 	GrantedOnce  = "granted-once" // each grant stands in the server's history, once
 	NotApplied   = "not-applied"  // what was certainly not applied never shows
 	OnTime       = "on-time"      // a lease ends late by no more than is declared
+	Revocations  = "revocations"  // what was revoked is over, and was revoked as asked
 	Compared     = "compared"     // nothing is done for who presents another token
 	RequestIDs   = "request-ids"  // a request id stands for one request and one lease
 	Fenced       = "fenced"       // the register never takes an older token
@@ -53,6 +54,7 @@ func (h *History) Check(p Promise) []Violation {
 	all = append(all, h.tokensRise(leases, p)...)
 	all = append(all, h.notApplied(leases)...)
 	all = append(all, h.compared(leases, p)...)
+	all = append(all, h.revocations(leases, p)...)
 	all = append(all, h.fenced()...)
 	all = append(all, h.noDefect()...)
 	if p.Loses {
@@ -123,7 +125,7 @@ func explain(info porcupine.LinearizationInfo, steps []*step) (says string, at i
 
 // exclusive compares the times in which holders could rely on what they were told:
 // from the answer of the grant to what is left of it counted from before it was asked
-// for, or to the release.
+// for, or to the release, or to when somebody else had it ended.
 func (h *History) exclusive(leases map[string]*lease) []Violation {
 	type span struct {
 		l        *lease
@@ -148,6 +150,11 @@ func (h *History) exclusive(leases map[string]*lease) []Violation {
 		}
 		for _, o := range l.uses {
 			if o.Verb == Release && !o.certainlyNot() && o.Token == l.token {
+				s.to = min(s.to, o.CalledNS)
+			}
+		}
+		for _, o := range l.revokes {
+			if !o.certainlyNot() && o.Answer.Outcome != NotFound {
 				s.to = min(s.to, o.CalledNS)
 			}
 		}

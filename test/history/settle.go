@@ -19,6 +19,9 @@ func (h *History) settle(key string, leases map[string]*lease) []*step {
 		if s := l.released(); s != nil {
 			add(s)
 		}
+		if s := l.revoked(); s != nil {
+			add(s)
+		}
 	}
 	for i := range h.Ops {
 		if o := &h.Ops[i]; o.Key == key && o.ReturnedNS != 0 {
@@ -106,8 +109,38 @@ func (l *lease) released() *step {
 	return s
 }
 
-// seen returns the step that a call's answer is, other than that it granted or
-// released.
+// revoked returns the step that revoked the lease, if the server's history or a
+// client's says so. It is a step of the request that the server's history names.
+func (l *lease) revoked() *step {
+	s := &step{what: revocation, lease: l.id, token: l.token, called: math.MaxInt64, ends: never}
+	request := ""
+	for _, e := range l.events {
+		if e.Event == "revoked" {
+			request = e.Request
+		}
+	}
+	for _, o := range l.revokes {
+		if o.Answer.Outcome == Revoked && request == "" {
+			request = o.Request
+		}
+	}
+	for _, o := range l.revokes {
+		if o.Request != request || o.certainlyNot() {
+			continue
+		}
+		s.called = min(s.called, o.CalledNS)
+		if o.Answer.Outcome == Revoked {
+			s.ends = min(s.ends, o.ReturnedNS)
+		}
+	}
+	if s.called == math.MaxInt64 {
+		return nil // it was not, or nobody asked for it; that is a rule of its own
+	}
+	return s
+}
+
+// seen returns the step that a call's answer is, other than that it granted, released
+// or revoked.
 func (o *Op) seen(leases map[string]*lease) *step {
 	a := o.Answer
 	s := &step{lease: o.Lease, token: o.Token}
@@ -123,13 +156,11 @@ func (o *Op) seen(leases map[string]*lease) *step {
 		if a.Holder == "" {
 			return nil // its own grant was undone, and nobody has the key
 		}
-	case Acquired, Released:
+	case Acquired, Released, Revoked:
 		if !a.Replayed {
 			return nil
 		}
-		if s.what = active; o.Verb == Release {
-			s.what = released
-		}
+		s.what = map[string]what{Acquire: active, Release: released, Revoke: revoked}[o.Verb]
 	case Renewed:
 		s.what, s.ttl = renewal, a.TTLMS*millisecond
 		if a.Replayed {

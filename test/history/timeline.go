@@ -126,8 +126,8 @@ func (l *lease) told() (from, until int64) {
 			from, until = min(from, o.ReturnedNS), max(until, o.CalledNS+o.Answer.ExpiresInMS*millisecond)
 		}
 	}
-	for _, o := range l.uses {
-		if o.Answer.Outcome == Released {
+	for _, o := range append(slices.Clone(l.uses), l.revokes...) {
+		if o.Answer.Outcome == Released || o.Answer.Outcome == Revoked {
 			until = min(until, o.ReturnedNS)
 		}
 	}
