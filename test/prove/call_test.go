@@ -78,6 +78,8 @@ func (c *caller) send(o history.Op, server int) history.Op {
 	case history.Check:
 		k := key(o.Key)
 		path, body = "/v1/namespaces/default/check", &api.CheckRequest{Key: &k, Token: o.Token}
+	case history.Revoke:
+		path, body = leases+"/"+o.Lease+"/revoke", &api.RevokeRequest{Reason: o.Reason, Mode: o.Mode}
 	default:
 		panic("there is no call for " + o.Verb)
 	}

@@ -109,15 +109,16 @@ func also(a *memstore.Answer, more memstore.Answer) {
 
 func defects() map[string]defect {
 	return map[string]defect{
-		"release without compare": {rule: history.Compared, step: func() step { return releaseAnything }},
-		"early expiry":            {rule: history.Exclusive, step: func() step { return lasting(0.8) }},
-		"late expiry":             {rule: history.OnTime, step: func() step { return lasting(3) }},
-		"stale read":              {rule: history.Linearisable, step: staleRead},
-		"lost replay":             {rule: history.RequestIDs, step: forgetful},
-		"acquire not atomic":      {rule: history.Exclusive, step: overwriting},
-		"granted as unavailable":  {rule: history.NotApplied, step: unavailable},
-		"tokens begin again":      {rule: history.TokensRise, step: emptied, loses: true},
-		"no fence":                {rule: history.Fenced, step: func() step { return right }, unfenced: true},
+		"release without compare":  {rule: history.Compared, step: func() step { return releaseAnything }},
+		"early expiry":             {rule: history.Exclusive, step: func() step { return lasting(0.8) }},
+		"late expiry":              {rule: history.OnTime, step: func() step { return lasting(3) }},
+		"stale read":               {rule: history.Linearisable, step: staleRead},
+		"lost replay":              {rule: history.RequestIDs, step: forgetful},
+		"acquire not atomic":       {rule: history.Exclusive, step: overwriting},
+		"granted as unavailable":   {rule: history.NotApplied, step: unavailable},
+		"tokens begin again":       {rule: history.TokensRise, step: emptied, loses: true},
+		"a revocation that is not": {rule: history.Revocations, step: func() step { return lenient }},
+		"no fence":                 {rule: history.Fenced, step: func() step { return right }, unfenced: true},
 	}
 }
 
@@ -213,6 +214,14 @@ func overwriting() step {
 		also(&a, before)
 		return a
 	}
+}
+
+// lenient says that it has revoked a lease, and does not.
+func lenient(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {
+	if _, ok := op.(memstore.Revoke); ok {
+		return memstore.Answer{Result: m.Clone().Step(now, op).Result}
+	}
+	return m.Step(now, op)
 }
 
 // unavailable tells of every tenth grant that it was certainly not applied.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,14 +19,10 @@ type deployment struct {
 	servers []string // where clients reach it: proxies
 	direct  []string // the same without anything in between
 	faults  []fault
-	logs    []string // files
-}
-
-// fault is something that goes wrong, and is mended.
-type fault struct {
-	name  string
-	begin func()
-	mend  func()
+	// first has the kinds of fault that happen before chance decides: none is left out by
+	// a run that is short.
+	first []string
+	logs  []string // files
 }
 
 // namespaces is what all deployments have: the history is kept whole, since it is
@@ -50,28 +47,6 @@ func (d *deployment) await(t *testing.T) {
 	}
 }
 
-// network adds what can happen between two ends.
-func (d *deployment) network(t *testing.T, where string, p *proc.Proxy) {
-	t.Helper()
-	for _, f := range []struct {
-		name    string
-		traffic proc.Traffic
-	}{
-		{"cut", proc.Refuse}, {"ignored", proc.Ignore}, {"replies swallowed", proc.SwallowReplies}, {"requests swallowed", proc.SwallowRequests},
-	} {
-		d.faults = append(d.faults, fault{
-			name:  where + ": " + f.name,
-			begin: func() { p.Set(t, f.traffic) },
-			mend:  func() { p.Set(t, proc.Pass) },
-		})
-	}
-	d.faults = append(d.faults, fault{
-		name:  where + ": slow",
-		begin: func() { p.Delay(300 * time.Millisecond) },
-		mend:  func() { p.Delay(0) },
-	})
-}
-
 // gateway starts a gateway behind a proxy, and adds what can happen to both.
 func (d *deployment) gateway(t *testing.T, name, bin, backend string) {
 	t.Helper()
@@ -81,9 +56,10 @@ func (d *deployment) gateway(t *testing.T, name, bin, backend string) {
 	var (
 		server *proc.Server
 		front  *proc.Proxy
+		hand   = proc.NewClockHand(t)
 	)
 	serve := func() {
-		server = proc.StartLeasedOn(t, bin, dir, backend+namespaces)
+		server = proc.StartLeasedOn(t, bin, dir, backend+namespaces, hand.Env)
 		address := strings.TrimPrefix(server.URL, "http://")
 		if front == nil {
 			front = proc.StartProxy(t, address)
@@ -95,10 +71,11 @@ func (d *deployment) gateway(t *testing.T, name, bin, backend string) {
 	}
 	serve()
 	d.network(t, name, front)
+	d.clocks(t, name, hand, func() string { return server.URL }, func() { server.Kill() }, serve)
 	d.faults = append(d.faults,
-		fault{name + ": killed", func() { server.Kill() }, serve},
-		fault{name + ": restarted", func() { server.Stop(t) }, serve},
-		fault{name + ": paused", func() { server.Pause(t) }, func() { server.Resume(t) }},
+		fault{name: name + ": killed", begin: func() { server.Kill() }, mend: serve},
+		fault{name: name + ": restarted", begin: func() { server.Stop(t) }, mend: serve},
+		fault{name: name + ": paused", begin: func() { server.Pause(t) }, mend: func() { server.Resume(t) }},
 	)
 }
 
@@ -120,51 +97,66 @@ func raftkvPromise() history.Promise {
 
 func raftkv(t *testing.T, bin string) *deployment {
 	t.Helper()
-	d := &deployment{promise: raftkvPromise()}
+	d := &deployment{promise: raftkvPromise(), first: []string{"clock ahead", "killed, clock behind", "restarted"}}
 	d.gateway(t, "node", bin, "backends: {b: {type: raftkv}}\n")
 	return d
 }
 
 func raftkvCluster(t *testing.T, bin string) *deployment {
 	t.Helper()
-	d := &deployment{promise: raftkvPromise()}
+	d := &deployment{promise: raftkvPromise(), first: []string{"not heard", "clock behind", "does not hear"}}
 	c := proc.NewLeasedCluster(t, bin, 3, "backends: {b: {type: raftkv}}\n"+namespaces)
+	var peers []peer
 	for _, n := range c.Nodes {
-		peers := proc.StartProxy(t, n.Peer)
-		n.Via = peers.Address
+		behind := proc.StartProxy(t, n.Peer)
+		n.Via = behind.Address
+		peers = append(peers, peer{n.ID, behind, `"from":"` + n.ID + `@`})
 		front := proc.StartProxy(t, n.Addr)
 		d.servers = append(d.servers, "http://"+front.Address)
 		d.direct = append(d.direct, "http://"+n.Addr)
 		d.logs = append(d.logs, filepath.Join(n.Dir, "log"))
 		d.network(t, n.ID, front)
-		// Others do not reach the node; it reaches them.
-		d.network(t, n.ID+"'s peers", peers)
+		// Those of others' connections to the node; it reaches them.
+		d.network(t, n.ID+"'s peers", behind)
+		hand := proc.NewClockHand(t)
+		n.Env = append(n.Env, hand.Env)
+		kill, launch := func() { n.Kill() }, func() { c.Launch(t, n) }
+		d.clocks(t, n.ID, hand, func() string { return n.URL }, kill, func() { launch(); n.WaitReady(t) })
 		d.faults = append(d.faults,
-			fault{n.ID + ": killed", func() { n.Kill() }, func() { c.Launch(t, n) }},
-			fault{n.ID + ": paused", func() { n.Pause(t) }, func() { n.Resume(t) }},
+			fault{name: n.ID + ": killed", begin: kill, mend: launch},
+			fault{name: n.ID + ": paused", begin: func() { n.Pause(t) }, mend: func() { n.Resume(t) }},
 		)
 	}
-	var leader *proc.Node
-	find := func() *proc.Node { leader, _ = c.Leader(t, c.Nodes[0]); return leader }
-	leads := []fault{
-		{"leader: killed", func() { find().Kill() }, func() { c.Launch(t, leader) }},
-		{"leader: paused", func() { find().Pause(t) }, func() { leader.Resume(t) }},
-		{"all: killed", func() {
-			for _, n := range c.Nodes {
-				n.Kill()
-			}
-		}, func() {
-			for _, n := range c.Nodes {
-				c.Launch(t, n)
-			}
-		}},
-	}
-	// As often as the rest together: a leader is what matters.
-	for range 4 {
-		d.faults = append(d.faults, leads...)
-	}
+	d.leader(t, c, peers)
 	c.Start(t)
 	return d
+}
+
+// leader adds what can happen to the node that leads a cluster, and to all at once.
+func (d *deployment) leader(t *testing.T, c *proc.Cluster, peers []peer) {
+	t.Helper()
+	var leader *proc.Node
+	find := func() *proc.Node { leader, _ = c.Leader(t, c.Nodes[0]); return leader }
+	// As often as the rest together: a leader is what matters.
+	for range 4 {
+		d.faults = append(d.faults,
+			fault{name: "leader: killed", begin: func() { find().Kill() }, mend: func() { c.Launch(t, leader) }},
+			fault{name: "leader: paused", begin: func() { find().Pause(t) }, mend: func() { leader.Resume(t) }},
+			fault{name: "all: killed", begin: func() {
+				for _, n := range c.Nodes {
+					n.Kill()
+				}
+			}, mend: func() {
+				for _, n := range c.Nodes {
+					c.Launch(t, n)
+				}
+			}},
+		)
+		d.partitions(t, "leader", peers, true, func() int { return slices.Index(c.Nodes, find()) })
+	}
+	for i := range peers {
+		d.partitions(t, peers[i].name, peers, false, func() int { return i })
+	}
 }
 
 func valkeyBackend(addresses string) string {
@@ -173,7 +165,7 @@ func valkeyBackend(addresses string) string {
 
 func valkey(t *testing.T, bin string) *deployment {
 	t.Helper()
-	d := &deployment{promise: history.Promise{Slack: 250 * time.Millisecond}}
+	d := &deployment{promise: history.Promise{Slack: 250 * time.Millisecond}, first: []string{"scripts flushed", "connections cut", "slow"}}
 	v := proc.StartValkey(t, "appendonly", "yes", "appendfsync", "always")
 	d.logs = append(d.logs, filepath.Join(v.Dir, "log"))
 	for _, name := range []string{"gateway one", "gateway two"} {
@@ -183,10 +175,10 @@ func valkey(t *testing.T, bin string) *deployment {
 	}
 	for range 3 {
 		d.faults = append(d.faults,
-			fault{"valkey: killed", v.Kill, func() { v.Start(t) }},
-			fault{"valkey: paused", func() { v.Pause(t) }, v.Resume},
-			fault{"valkey: scripts flushed", func() { v.Do(t, "SCRIPT", "FLUSH") }, func() {}},
-			fault{"valkey: connections cut", func() { v.Do(t, "CLIENT", "KILL", "TYPE", "normal") }, func() {}},
+			fault{name: "valkey: killed", begin: v.Kill, mend: func() { v.Start(t) }},
+			fault{name: "valkey: paused", begin: func() { v.Pause(t) }, mend: v.Resume},
+			fault{name: "valkey: scripts flushed", begin: func() { v.Do(t, "SCRIPT", "FLUSH") }, mend: func() {}},
+			fault{name: "valkey: connections cut", begin: func() { v.Do(t, "CLIENT", "KILL", "TYPE", "normal") }, mend: func() {}},
 		)
 	}
 	return d
@@ -194,7 +186,7 @@ func valkey(t *testing.T, bin string) *deployment {
 
 func valkeySentinel(t *testing.T, bin string) *deployment {
 	t.Helper()
-	d := &deployment{promise: history.Promise{Slack: 250 * time.Millisecond, Loses: true}}
+	d := &deployment{promise: history.Promise{Slack: 250 * time.Millisecond, Loses: true}, first: []string{"killed", "replies swallowed"}}
 	options := []string{"appendonly", "yes", "appendfsync", "always"}
 	primary := proc.StartValkey(t, options...)
 	replica := proc.StartReplica(t, primary, options...)
@@ -224,8 +216,8 @@ func valkeySentinel(t *testing.T, bin string) *deployment {
 	}
 	for range 10 {
 		d.faults = append(d.faults,
-			fault{"primary: killed", func() { primary.Kill(); promoted() }, func() { primary.Start(t); follow() }},
-			fault{"primary: paused", func() { primary.Pause(t); promoted() }, func() { primary.Resume(); follow() }},
+			fault{name: "primary: killed", begin: func() { primary.Kill(); promoted() }, mend: func() { primary.Start(t); follow() }},
+			fault{name: "primary: paused", begin: func() { primary.Pause(t); promoted() }, mend: func() { primary.Resume(); follow() }},
 		)
 	}
 	return d
@@ -238,7 +230,7 @@ func etcdPromise() history.Promise {
 
 func etcd(t *testing.T, bin string) *deployment {
 	t.Helper()
-	d := &deployment{promise: etcdPromise()}
+	d := &deployment{promise: etcdPromise(), first: []string{"ignored", "requests swallowed", "killed, clock ahead"}}
 	e := proc.StartEtcd(t, proc.EtcdOptions{})
 	for _, name := range []string{"gateway one", "gateway two"} {
 		between := proc.StartProxy(t, strings.TrimPrefix(e.Endpoints()[0], "http://"))
@@ -247,8 +239,8 @@ func etcd(t *testing.T, bin string) *deployment {
 	}
 	for range 5 {
 		d.faults = append(d.faults,
-			fault{"etcd: killed", func() { e.Kill(0) }, func() { e.StartAll(t) }},
-			fault{"etcd: paused", func() { e.Pause(t, 0) }, func() { e.Resume(0) }},
+			fault{name: "etcd: killed", begin: func() { e.Kill(0) }, mend: func() { e.StartAll(t) }},
+			fault{name: "etcd: paused", begin: func() { e.Pause(t, 0) }, mend: func() { e.Resume(0) }},
 		)
 	}
 	return d
@@ -256,8 +248,16 @@ func etcd(t *testing.T, bin string) *deployment {
 
 func etcdCluster(t *testing.T, bin string) *deployment {
 	t.Helper()
-	d := &deployment{promise: etcdPromise()}
-	e := proc.StartEtcd(t, proc.EtcdOptions{Members: 3})
+	d := &deployment{promise: etcdPromise(), first: []string{"one way", "paused", "cut"}}
+	var peers []peer
+	e := proc.StartEtcd(t, proc.EtcdOptions{Members: 3, Via: func(address string) string {
+		p := proc.StartProxy(t, address)
+		peers = append(peers, peer{name: fmt.Sprint("member ", len(peers)+1), proxy: p})
+		return p.Address
+	}})
+	for i, id := range e.IDs(t) {
+		peers[i].says = "X-Server-From: " + id
+	}
 	var endpoints []string
 	for _, url := range e.Endpoints() {
 		endpoints = append(endpoints, strings.TrimPrefix(url, "http://"))
@@ -266,14 +266,15 @@ func etcdCluster(t *testing.T, bin string) *deployment {
 	d.gateway(t, "gateway one", bin, backend)
 	d.gateway(t, "gateway two", bin, backend)
 	for i := range endpoints {
-		member := fmt.Sprint("member ", i+1)
+		member := peers[i].name
 		for range 3 {
+			d.partitions(t, member, peers, true, func() int { return i })
 			d.faults = append(d.faults,
-				fault{member + ": killed", func() { e.Kill(i) }, func() { e.StartAll(t) }},
-				fault{member + ": paused", func() { e.Pause(t, i) }, func() { e.Resume(i) }},
+				fault{name: member + ": killed", begin: func() { e.Kill(i) }, mend: func() { e.StartAll(t) }},
+				fault{name: member + ": paused", begin: func() { e.Pause(t, i) }, mend: func() { e.Resume(i) }},
 			)
 		}
 	}
-	d.faults = append(d.faults, fault{"all members: killed", func() { e.Restart(t) }, func() {}})
+	d.faults = append(d.faults, fault{name: "all members: killed", begin: func() { e.Restart(t) }, mend: func() {}})
 	return d
 }

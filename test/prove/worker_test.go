@@ -54,7 +54,8 @@ type role struct {
 	Unfenced bool   // its writes do not show their tokens: a defect
 }
 
-// play is the life of a client: two workers until it is interrupted.
+// play is the life of a client: two workers, and an operator who revokes what they
+// hold, until it is interrupted.
 func (r *role) play() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -66,18 +67,23 @@ func (r *role) play() error {
 	if err != nil {
 		return err
 	}
-	var both sync.WaitGroup
-	for i := range 2 {
+	granted := &board{}
+	var all sync.WaitGroup
+	for i := range 3 {
 		name := r.Name + string(rune('a'+i))
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(name)) // it cannot fail
 		w := &worker{
-			ctx: ctx, rng: rand.New(rand.NewPCG(r.Seed, h.Sum64())), keys: r.Keys, register: reg,
+			ctx: ctx, rng: rand.New(rand.NewPCG(r.Seed, h.Sum64())), keys: r.Keys, register: reg, granted: granted,
 			caller: &caller{name: name, servers: r.Servers, recorder: history.NewRecorder(file), http: &http.Client{Transport: &http.Transport{}}},
 		}
-		both.Go(w.work)
+		if i < 2 {
+			all.Go(w.work)
+		} else {
+			all.Go(w.operate)
+		}
 	}
-	both.Wait()
+	all.Wait()
 	return file.Close()
 }
 
@@ -90,6 +96,7 @@ type worker struct {
 	register *register
 	requests int
 	old      []history.Op // grants that it had, the latest last
+	granted  *board
 }
 
 func (w *worker) work() {
@@ -138,6 +145,7 @@ func (w *worker) cycle() {
 		w.useOld()
 		return
 	}
+	w.granted.add(got)
 	w.hold(got)
 	w.old = append(w.old, got)
 	if len(w.old) > 4 {
