@@ -58,7 +58,7 @@ lint: ## Run the linters, the format check and go mod tidy's check.
 	test/setup.sh lint
 	bin/tools/golangci-lint config verify # a misspelt setting is ignored by run
 	bin/tools/golangci-lint run
-	for script in .ci/run test/*.sh; do bash -n "$$script"; done
+	for script in .ci/* test/*.sh; do bash -n "$$script"; done
 	go mod tidy -diff
 
 .PHONY: check
@@ -79,6 +79,7 @@ bench: ## Measure speed and memory, and print the ratios that must hold.
 
 .PHONY: chaos
 chaos: ## Kill, pause and cut off servers and holders for longer than make test does.
+	test/setup.sh
 	LEASED_CHAOS=1 go test -count=1 -v -timeout 60m ./test/cluster ./test/fleet ./test/holding
 	# Histories of all deployments, which are kept: the first lines of each test say where.
 	mkdir -p $(ARTEFACTS)
