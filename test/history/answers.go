@@ -60,14 +60,15 @@ func (l *lease) mayBeReleased() bool {
 // notApplied wants a request that was certainly not applied, whenever it was sent,
 // not to have been granted anything, and nobody to be told again what nobody can have
 // been told before. A conflict is an answer as well: if it was no, no lease of the
-// request is left. A grant that crosses the end of a wait is taken back.
+// request is left. A grant that crosses the end of a wait is taken back. A node of a
+// cluster that loses the leader asks again for who waits, and is told again itself.
 func (h *History) notApplied(leases map[string]*lease) []Violation {
 	var bad []Violation
 	for _, l := range leases {
 		last, may, unheard := "nobody", false, l.unheard()
 		for _, o := range l.acquires {
 			told := o.Answer.Lease == l.id
-			may = may || o.unknown() || told && (!o.Answer.Replayed || l.copied(o)) || unheard && o.mayCross(l)
+			may = may || o.unknown() || told && (!o.Answer.Replayed || o.WaitMS > 0 || l.copied(o)) || unheard && o.mayCross(l)
 			if !told {
 				last = o.ID + ", who was told " + o.Answer.Outcome
 			}

@@ -83,6 +83,10 @@ func TestCheck_right(t *testing.T) {
 			s.event("released", "b", "b", 2)
 			s.grant(230, 240, "c", 3)
 		},
+		"a node asks the next leader again for who waits": func(s *script) {
+			s.grant(0, 100, "a", 1).WaitMS = 500
+			s.h.Ops[0].Answer.Replayed = true
+		},
 		"each of two copies takes the other for the first": func(s *script) {
 			s.grant(0, 100, "a", 1).Answer.Replayed = true
 			s.acquire(50, 120, "a", replayed(acquired("a", 1), 990))

@@ -81,6 +81,7 @@ func (h *History) linearisable(leases map[string]*lease) []Violation {
 	for _, key := range h.Keys() {
 		var ops []porcupine.Operation
 		steps := h.settle(key, leases)
+		tighten(steps, leases)
 		for i, s := range steps {
 			ops = append(ops, porcupine.Operation{ClientId: i, Input: s, Call: s.called, Return: s.ends})
 		}
