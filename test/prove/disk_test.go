@@ -20,6 +20,7 @@ const diskSize = 8 << 20
 // load. It is a test of its own for the mounts that it has, which only a process of its
 // own can have.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	if !proc.OwnMounts(t) {
 		return
 	}
