@@ -234,7 +234,7 @@ func (t *turn) serve(ctx context.Context, lo *local) (more bool, err error) {
 	}
 	t.tell(lo, msg)
 	t.q = rest
-	t.deliver(sessions, g.record)
+	t.deliver(sessions, g.record, time.Now())
 	return true, nil
 }
 
@@ -244,10 +244,21 @@ func (t *turn) refuse(lo *local, msg told) {
 	t.tell(lo, msg)
 }
 
+// since returns when the reading began of what the turn goes by, be it for an earlier
+// one: it was so at some instant after that.
+func (t *turn) since() time.Time {
+	if !t.asked.IsZero() {
+		return t.asked
+	}
+	t.l.mu.Lock()
+	defer t.l.mu.Unlock()
+	return t.l.asked
+}
+
 // store writes the queue if it has changed, and answers those it concerns.
 func (t *turn) store(ctx context.Context, leave bool) error {
 	s := t.l.s
-	holder := t.st.active()
+	holder, at := t.st.active(), t.since()
 	if changes := t.q.changes(t.st.queue); len(changes) > 0 {
 		cmps, ops, fail := s.putPlaces(ctx, t.l.ref, changes)
 		if fail != nil {
@@ -286,7 +297,7 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 				return err
 			}
 			if now := then.active(); now != nil {
-				holder = now
+				holder, at = now, time.Now()
 			}
 		}
 	}
@@ -295,6 +306,6 @@ func (t *turn) store(ctx context.Context, leave bool) error {
 			lo.leavers = nil
 		}
 	}
-	t.deliver(t.st.sessions, holder)
+	t.deliver(t.st.sessions, holder, at)
 	return nil
 }

@@ -163,8 +163,10 @@ func (l *line) setPending(sp *spot, pending bool) bool {
 }
 
 // deliver answers the spots that have an answer, with all of their calls, and
-// the calls that leave, with a conflict.
-func (t *turn) deliver(sessions map[string]bool, holder *record) {
+// the calls that leave, with a conflict: with holder, as of an instant at or after at.
+// To a call that began later that says nothing, as to seenBy. The key can have been
+// released before it came, which who looks for the whole line learns late.
+func (t *turn) deliver(sessions map[string]bool, holder *record, at time.Time) {
 	l := t.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,10 +182,13 @@ func (t *turn) deliver(sessions map[string]bool, holder *record) {
 			res = contract.Result{Outcome: contract.OutcomeConflict, Queue: t.q.seenBy(lo.a.scope, sessions)}
 		}
 		for _, w := range lo.leavers {
-			msg := told{res: res}
+			msg, holds := told{res: res}, holder
+			if at.Before(w.since) {
+				holds = w.saw
+			}
 			switch {
-			case holder != nil:
-				msg.res.Lease = holder.lease(l.ref.ns, now())
+			case holds != nil:
+				msg.res.Lease = holds.lease(l.ref.ns, now())
 			case !w.gone:
 				// The key goes from one to the next, and who that is was not seen in time.
 				msg = told{err: contract.Errorf(contract.CodeOutcomeUnknown, nil,
