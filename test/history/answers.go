@@ -50,7 +50,7 @@ func (l *lease) mayBeReleased() bool {
 		}
 	}
 	for _, o := range l.acquires {
-		if o.granted() {
+		if o.granted() && o.Answer.Lease == l.id {
 			return false
 		}
 	}
@@ -204,7 +204,7 @@ func (l *lease) latestEnd() (end int64, ok bool) {
 	latest := func(o *Op) { end, ok = max(end, o.ReturnedNS+o.Answer.TTLMS*millisecond), true }
 	for _, replays := range []bool{false, true} { // those only where the first answer was lost
 		for _, o := range l.acquires {
-			if o.granted() && o.Answer.Replayed == replays && (!replays || !ok) {
+			if o.granted() && o.Answer.Lease == l.id && o.Answer.Replayed == replays && (!replays || !ok) {
 				latest(o)
 			}
 		}

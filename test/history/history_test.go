@@ -87,6 +87,12 @@ func TestCheck_right(t *testing.T) {
 			s.grant(0, 100, "a", 1).WaitMS = 500
 			s.h.Ops[0].Answer.Replayed = true
 		},
+		"a grant is undone while a node asks the next leader again": func(s *script) {
+			s.event("acquired", "lost", "a", 1)
+			s.event("released", "lost", "a", 1)
+			s.grant(0, 400, "a", 2).WaitMS = 500
+			s.conflict(410, 420, "b", "a")
+		},
 		"each of two copies takes the other for the first": func(s *script) {
 			s.grant(0, 100, "a", 1).Answer.Replayed = true
 			s.acquire(50, 120, "a", replayed(acquired("a", 1), 990))
@@ -219,6 +225,11 @@ func TestCheck_wrong(t *testing.T) {
 		"unavailable, and then told again": {"not-applied", func(s *script) {
 			s.acquire(0, 10, "a", Answer{Outcome: Unavailable})
 			s.grant(20, 30, "a", 1).Answer.Replayed = true
+		}},
+		"granted twice without a wait": {"linearisable not-applied", func(s *script) {
+			s.event("acquired", "lost", "a", 1)
+			s.event("released", "lost", "a", 1)
+			s.grant(0, 400, "a", 2)
 		}},
 		"a wait that is told a conflict with itself": {"linearisable not-applied", func(s *script) {
 			s.event("acquired", "a", "a", 1)

@@ -184,7 +184,10 @@ func (h *History) leases() map[string]*lease {
 		switch {
 		case o.Verb == Acquire:
 			for l := range requests[o.Request] {
-				if o.Answer.Lease == "" || o.Answer.Lease == l.id {
+				// A node that loses the leader asks again for who waits: of a grant that was
+				// undone meanwhile the call is not told, but of the next.
+				again := o.granted() && o.WaitMS > 0 && o.Answer.Token > l.token && l.has("released") > 0
+				if o.Answer.Lease == "" || o.Answer.Lease == l.id || again {
 					l.acquires = append(l.acquires, o)
 					l.instance = o.Instance
 				}

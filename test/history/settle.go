@@ -52,7 +52,7 @@ func (l *lease) granted() *step {
 		if !o.certainlyNot() && s.ttl == 0 {
 			s.ttl = o.TTLMS * millisecond
 		}
-		if o.granted() {
+		if o.granted() && told {
 			s.ttl = o.Answer.TTLMS * millisecond
 		}
 	}
@@ -77,7 +77,8 @@ func (l *lease) unheard() bool {
 // when the call is told, as of one at a gateway that stood still.
 func (o *Op) mayCross(l *lease) bool {
 	over := l.has("released") > 0 || o.ReturnedNS >= o.CalledNS+o.TTLMS*millisecond
-	return over && o.WaitMS > 0 && (o.certainlyNot() || o.Answer.Outcome == Conflict)
+	again := o.granted() && o.Answer.Lease != l.id
+	return over && o.WaitMS > 0 && (o.certainlyNot() || o.Answer.Outcome == Conflict || again)
 }
 
 // released returns the step that released the lease, if the server's history or a
