@@ -14,7 +14,7 @@ import (
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	bin := proc.BuildWithClock(t, "leased/cmd/leased")
-	seed, lasting := seed(t), duration(t, 15*time.Second)
+	seed, lasting := seed(t), duration(t, 12*time.Second)
 	var all kinds
 	t.Cleanup(func() { all.check(t, len(deployments())) })
 	for name, start := range deployments() {
@@ -22,6 +22,7 @@ func TestHistories(t *testing.T) {
 			t.Parallel()
 			r := newRun(t, start(t, bin), seed, false)
 			r.torment(lasting)
+			r.await(400)
 			r.collect()
 			bad := r.judge()
 			for _, v := range bad {

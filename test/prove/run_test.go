@@ -34,6 +34,7 @@ type run struct {
 	clients  []*process
 	rng      *rand.Rand
 	register string
+	stalls   stalls
 	history  history.History
 }
 
@@ -89,6 +90,8 @@ func newRun(t *testing.T, d *deployment, seed uint64, unfenced bool) *run {
 		rng:  rand.New(rand.NewPCG(seed, h.Sum64())),
 		role: role{Seed: seed, Servers: d.servers, Keys: []string{"one", "two", "three"}, Unfenced: unfenced},
 	}
+	r.stalls = watchStalls()
+	t.Cleanup(func() { r.stalls.stop() })
 	t.Logf("seed %d: repeat it with SEED=%d", seed, seed)
 	r.role.Register = r.register
 	for i := range clients {
@@ -267,10 +270,11 @@ func (r *run) judge() []history.Violation {
 		o := &r.history.Ops[i]
 		outcomes[o.Verb+" "+o.Answer.Outcome]++
 	}
-	began := time.Now()
+	began, faults, stood := time.Now(), len(r.history.Faults), r.stalls.stop()
+	r.history.Faults = append(r.history.Faults, stood...)
 	bad := r.history.Check(r.d.promise)
-	r.t.Logf("%d calls, %d writes accepted, %d faults, %d violations (found in %v); answers: %v", len(r.history.Ops), len(r.history.Writes),
-		len(r.history.Faults), len(bad), time.Since(began).Round(time.Millisecond), outcomes)
+	r.t.Logf("%d calls, %d writes accepted, %d faults, the machine stood still %d times, %d violations (found in %v); answers: %v", len(r.history.Ops), len(r.history.Writes),
+		faults, len(stood), len(bad), time.Since(began).Round(time.Millisecond), outcomes)
 	// A service that grants nothing keeps every law, and so does one that revokes nothing.
 	for what, least := range map[string]int{"acquire acquired": 20, "revoke revoked": 3} {
 		if n := outcomes[what]; n < least {
