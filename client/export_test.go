@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"net/http"
 	"time"
 )
@@ -19,3 +20,6 @@ func TransportOf(c *Client) *http.Transport { return c.http.Transport.(*http.Tra
 func TransportFrom(base http.RoundTripper) *http.Transport {
 	return newHTTPClient(base).Transport.(*http.Transport)
 }
+
+// LostEvents tells the group of a session that events were lost.
+func LostEvents(ctx context.Context, s *Session) { s.group.lost(ctx) }

@@ -31,6 +31,11 @@ type group struct {
 
 	mu     sync.Mutex
 	wakeAt time.Time // when the goroutine looks next
+
+	// What events that were lost are asked about, see lost.
+	asks     bool          // a question is to come
+	askAt    time.Time     // when the last one was asked, or is to be
+	askPause time.Duration // from that one to the next
 }
 
 func newGroup(c *Client, id groupID) *group {

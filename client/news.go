@@ -14,6 +14,9 @@ const (
 	// newsAgain is the pause after which a group tries again that was refused a
 	// stream, as one without the right to watch is.
 	newsAgain = time.Minute
+	// gapPause is the pause after the first time that events were lost, before what
+	// was lost then is asked about.
+	gapPause = time.Second
 )
 
 // follow follows the events of the group's instance until ctx ends, so that the
@@ -50,22 +53,60 @@ func (g *group) watch(ctx context.Context) {
 			return
 		}
 		if e.Event == api.EventGap {
-			g.ask() // the end of a lease may be among the events that were lost
+			g.lost(ctx)
 			continue
 		}
 		g.hear(e)
 	}
 }
 
-// ask renews all sessions now: the answers tell what became of them.
-func (g *group) ask() {
+// ask renews all sessions now: the answers tell what became of them. It returns the
+// shortest of their intervals.
+func (g *group) ask() (interval time.Duration) {
 	now := g.client.now()
 	for _, same := range g.client.keeper.of(g) {
 		for _, s := range same {
-			s.dueNow(now)
+			if every := s.dueNow(now); interval == 0 || every < interval {
+				interval = every
+			}
 		}
 	}
 	g.poke()
+	return interval
+}
+
+// lost asks what became of the sessions, since the end of a lease may be among the
+// events that were lost.
+//
+// Renewals make events, and each reader that is overtaken by them asks by renewing
+// all that it has: if each loss were asked about at once, thousands of leases would be
+// renewed without end. So the pause before the next question doubles, up to the time
+// after which a lease is renewed anyway, for as long as events are lost.
+func (g *group) lost(ctx context.Context) {
+	now := g.client.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.asks {
+		return // what was lost now is asked about too
+	}
+	if now.Sub(g.askAt) > 2*g.askPause {
+		g.askPause = 0
+	}
+	wait := max(0, g.askAt.Add(g.askPause).Sub(now))
+	g.asks, g.askAt = true, now.Add(wait)
+	g.askPause = max(gapPause, 2*g.askPause)
+	time.AfterFunc(wait, func() {
+		g.mu.Lock()
+		g.asks = false
+		g.mu.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		interval := g.ask()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.askPause = min(g.askPause, max(gapPause, interval))
+	})
 }
 
 // hear takes an event. The end of a lease ends its session.
@@ -99,10 +140,11 @@ func ended(code api.Code, e *api.Event, s *Session) *api.Problem {
 	return p
 }
 
-// dueNow makes the next renewal due. One that is in flight may have been answered
+// dueNow makes the next renewal due, and returns how often that is. One that is in flight may have been answered
 // before what is asked about.
-func (s *Session) dueNow(now time.Time) {
+func (s *Session) dueNow(now time.Time) (interval time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.due, s.again = trust{sent: now}, s.inFlight
+	return s.interval
 }

@@ -158,6 +158,42 @@ func TestSession_hearsOfGap(t *testing.T) {
 	})
 }
 
+// TestSession_gaps: of events that are lost again and again a client asks at most as
+// often as it renews anyway; once that is over it asks at once again.
+func TestSession_gaps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := r.hold(r.client(), ttl(30*time.Second)) // renewed every 10 s
+		renewals := func(d, lost time.Duration) int {
+			before := r.requests("renew")
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(lost) {
+				client.LostEvents(t.Context(), s)
+			}
+			return r.requests("renew") - before
+		}
+		// 60 that are due anyway, and as many questions; more at first, after 0, 1, 3 and 7 s.
+		if n := renewals(10*time.Minute, 10*time.Millisecond); n < 60 || n > 130 {
+			t.Errorf("%d renewals in ten minutes in which events were lost all the time, want at most 130", n)
+		}
+		time.Sleep(20*time.Second + time.Second)
+		for range 3 {
+			time.Sleep(25 * time.Second)
+			synctest.Wait()
+			before := r.requests("renew")
+			client.LostEvents(t.Context(), s)
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if n := r.requests("renew") - before; n != 1 {
+				t.Errorf("%d renewals when events are lost once in a while, want one at once", n)
+			}
+		}
+		if err := s.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // slowRenewal is a network that delays the first bulk renewal: its answer is of
 // before the delay.
 type slowRenewal struct {
