@@ -9,17 +9,21 @@ import (
 	"leased/contract"
 )
 
-// ringSize is how many events a node keeps for streams to resume from.
+// ringSize is how many events a node keeps at least for streams to resume from.
 const ringSize = 4096
 
 // ring keeps the newest events of the log. It is not part of the replicated
 // state: it is filled by applying entries and empty after a restore, and says so
 // by its floor.
+//
+// It keeps them as they came, in pieces that do not change: a stream takes a piece,
+// and looks through it without keeping others waiting, the FSM among them. A hundred
+// streams that took one event at a time kept it from applying.
 type ring struct {
 	mu     sync.Mutex
-	events []event // a circle once it is full
+	pieces [][]event // oldest first, none empty
 	size   int
-	start  int // of the oldest event
+	count  int // of events
 	// floor is the place after which every event is here.
 	floor pos
 	// last is the newest entry that was applied.
@@ -30,6 +34,7 @@ type ring struct {
 
 func newRing(size int) *ring { return &ring{size: size, grew: make(chan struct{})} }
 
+// append takes events, which must not change any more.
 func (r *ring) append(events []event, last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,55 +42,62 @@ func (r *ring) append(events []event, last uint64) {
 	if len(events) == 0 {
 		return
 	}
-	for _, e := range events {
-		if len(r.events) < r.size {
-			r.events = append(r.events, e)
-			continue
-		}
-		r.floor = r.events[r.start].pos
-		r.events[r.start] = e
-		r.start = (r.start + 1) % r.size
+	r.pieces = append(r.pieces, events)
+	r.count += len(events)
+	for oldest := r.pieces[0]; r.count-len(oldest) >= r.size; oldest = r.pieces[0] {
+		r.floor = newest(oldest)
+		r.count -= len(oldest)
+		r.pieces[0] = nil
+		r.pieces = r.pieces[1:]
 	}
 	close(r.grew)
 	r.grew = make(chan struct{})
 }
+
+// newest returns the place of the last event of a piece.
+func newest(piece []event) pos { return piece[len(piece)-1].pos }
 
 // reset empties the ring: events up to and with entry last are not here.
 func (r *ring) reset(last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.events, r.start = nil, 0
+	r.pieces, r.count = nil, 0
 	r.floor, r.last = pos{index: last, n: math.MaxUint32}, last
 	close(r.grew)
 	r.grew = make(chan struct{})
 }
 
-func (r *ring) at(i int) *event { return &r.events[(r.start+i)%len(r.events)] }
-
 // end returns the place of the newest event or, if there is none, the floor.
 func (r *ring) end() pos {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.events) == 0 {
+	if len(r.pieces) == 0 {
 		return r.floor
 	}
-	return r.at(len(r.events) - 1).pos
+	return newest(r.pieces[len(r.pieces)-1])
 }
 
-// after returns the first event after p. With lost set, events between p and
-// the oldest one kept are gone, and p must be moved to the floor. With neither
-// an event nor a loss, grew tells when to ask again.
-func (r *ring) after(p pos) (e event, ok, lost bool, floor pos, grew <-chan struct{}) {
+// after returns events that follow p, in order, not all that there are. With lost
+// set, events between p and the oldest one kept are gone, and p must be moved to the
+// floor. With neither events nor a loss, grew tells when to ask again.
+func (r *ring) after(p pos) (events []event, lost bool, floor pos, grew <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p.compare(r.floor) < 0 {
-		return event{}, false, true, r.floor, nil
+		return nil, true, r.floor, nil
 	}
-	i := sort.Search(len(r.events), func(i int) bool { return r.at(i).compare(p) > 0 })
-	if i == len(r.events) {
-		return event{}, false, false, r.floor, r.grew
+	return r.from(func(q pos) bool { return q.compare(p) > 0 }), false, r.floor, r.grew
+}
+
+// from returns the events of one piece, from the first for whose place is holds, as it
+// does for all behind. r.mu is held.
+func (r *ring) from(is func(pos) bool) []event {
+	i := sort.Search(len(r.pieces), func(i int) bool { return is(newest(r.pieces[i])) })
+	if i == len(r.pieces) {
+		return nil
 	}
-	return *r.at(i), true, false, r.floor, nil
+	piece := r.pieces[i]
+	return piece[sort.Search(len(piece), func(i int) bool { return is(piece[i].pos) }):]
 }
 
 // known reports whether p can be the place of an event: it is in the ring, or so
@@ -96,8 +108,8 @@ func (r *ring) known(p pos) bool {
 	if p.compare(r.floor) <= 0 {
 		return true
 	}
-	i := sort.Search(len(r.events), func(i int) bool { return r.at(i).compare(p) >= 0 })
-	return i < len(r.events) && r.at(i).pos == p
+	events := r.from(func(q pos) bool { return q.compare(p) >= 0 })
+	return len(events) > 0 && events[0].pos == p
 }
 
 // eventID writes a place as text that sorts like the place.

@@ -1,6 +1,7 @@
 package raftkv
 
 import (
+	"slices"
 	"testing"
 
 	"leased/contract"
@@ -16,34 +17,52 @@ func ringEvents(index uint64, n int) []event {
 
 func TestRing_Overtaken(t *testing.T) {
 	r := newRing(4)
-	r.append(ringEvents(1, 3), 1)
-	r.append(ringEvents(2, 3), 2)
-	// Six events went in and the newest four are kept: 1.2, 2.0, 2.1, 2.2.
-	_, ok, lost, floor, _ := r.after(pos{})
-	if ok || !lost || floor != (pos{index: 1, n: 1}) {
-		t.Fatalf("from the start: ok %v, lost %v, floor %v; want a loss up to 1.1", ok, lost, floor)
+	for index := range uint64(3) {
+		r.append(ringEvents(index+1, 3), index+1)
 	}
-	at := floor
-	var got []pos
-	for {
-		e, ok, lost, _, grew := r.after(at)
-		if lost {
-			t.Fatalf("lost again after %v", at)
-		}
-		if !ok {
-			if grew == nil {
-				t.Errorf("nothing more, and no way to wait for more")
+	r.append(nil, 4)
+	// Nine events came in three pieces, of which the newest two have four at least.
+	_, lost, floor, _ := r.after(pos{})
+	if !lost || floor != (pos{index: 1, n: 2}) {
+		t.Fatalf("from the start: lost %v, floor %v; want a loss up to 1.2", lost, floor)
+	}
+	if _, lost, _, _ := r.after(pos{1, 1}); !lost {
+		t.Error("an event after 1.1 is gone, and that is not told")
+	}
+	for _, from := range []pos{floor, {2, 0}, {2, 1}, {2, 2}, {3, 1}, {3, 2}} {
+		var got []pos
+		for at := from; ; at = got[len(got)-1] {
+			events, lost, _, grew := r.after(at)
+			if lost {
+				t.Fatalf("lost after %v", at)
 			}
-			break
+			for _, e := range events {
+				got = append(got, e.pos)
+			}
+			if len(events) == 0 {
+				if grew == nil {
+					t.Errorf("nothing more, and no way to wait for more")
+				}
+				break
+			}
 		}
-		got, at = append(got, e.pos), e.pos
+		var want []pos
+		for _, p := range []pos{{2, 0}, {2, 1}, {2, 2}, {3, 0}, {3, 1}, {3, 2}} {
+			if p.compare(from) > 0 {
+				want = append(want, p)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("events after %v: %v, want %v", from, got, want)
+		}
 	}
-	if len(got) != 4 || got[0] != (pos{1, 2}) || got[3] != (pos{2, 2}) {
-		t.Errorf("events after the floor: %v", got)
+	if end := r.end(); end != (pos{3, 2}) {
+		t.Errorf("end %v, want 3.2", end)
 	}
-	if !r.known(pos{2, 1}) || !r.known(pos{1, 0}) || r.known(pos{2, 7}) || r.known(pos{3, 0}) {
-		t.Errorf("known: 2.1 %v, 1.0 %v (want true); 2.7 %v, 3.0 %v (want false)",
-			r.known(pos{2, 1}), r.known(pos{1, 0}), r.known(pos{2, 7}), r.known(pos{3, 0}))
+	for p, want := range map[pos]bool{{2, 1}: true, {1, 0}: true, {1, 9}: false, {2, 7}: false, {3, 2}: true, {4, 0}: false} {
+		if got := r.known(p); got != want {
+			t.Errorf("known %v: %v, want %v", p, got, want)
+		}
 	}
 }
 
@@ -51,11 +70,11 @@ func TestRing_Reset(t *testing.T) {
 	r := newRing(4)
 	r.append(ringEvents(5, 2), 5)
 	r.reset(9)
-	if _, _, lost, floor, _ := r.after(pos{5, 1}); !lost || floor.index != 9 {
+	if _, lost, floor, _ := r.after(pos{5, 1}); !lost || floor.index != 9 {
 		t.Errorf("after a restore at entry 9: lost %v, floor %v", lost, floor)
 	}
 	r.append(ringEvents(10, 1), 10)
-	if e, ok, lost, _, _ := r.after(r.floor); !ok || lost || e.index != 10 {
-		t.Errorf("from the floor: %v, ok %v, lost %v; want entry 10", e.pos, ok, lost)
+	if events, lost, _, _ := r.after(r.floor); len(events) != 1 || lost || events[0].index != 10 {
+		t.Errorf("from the floor: %v, lost %v; want entry 10", events, lost)
 	}
 }

@@ -56,7 +56,8 @@ type stream struct {
 	*lifecycle.Stream
 	ring   *ring
 	filter contract.WatchRequest
-	at     pos // of the last event that was read
+	at     pos     // of the last event that was read
+	ahead  []event // that follow it, as far as they were taken out of the ring
 }
 
 // Next implements contract.Stream.
@@ -65,16 +66,23 @@ func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 		if err := st.Err(); err != nil {
 			return contract.Event{}, err
 		}
-		e, ok, lost, floor, grew := st.ring.after(st.at)
+		for i := range st.ahead {
+			e := &st.ahead[i]
+			st.at = e.pos
+			if st.wants(e.lease) {
+				st.ahead = st.ahead[i+1:]
+				return eventView(e), nil
+			}
+		}
+		var lost bool
+		var floor pos
+		var grew <-chan struct{}
+		st.ahead, lost, floor, grew = st.ring.after(st.at)
 		switch {
 		case lost:
 			st.at = floor
 			return contract.Event{ID: eventID(floor), Kind: contract.EventGap, Namespace: st.filter.Namespace}, nil
-		case ok:
-			st.at = e.pos
-			if st.wants(e.lease) {
-				return eventView(&e), nil
-			}
+		case len(st.ahead) > 0:
 			continue
 		}
 		select {
