@@ -118,13 +118,13 @@ func (v *Valkey) answers() bool {
 	return err == nil && (strings.HasPrefix(text, "+PONG") || strings.HasPrefix(text, "-NOAUTH") || strings.HasPrefix(text, "-MASTERDOWN"))
 }
 
-// Kill ends the server with SIGKILL and waits for it.
+// Kill ends the server with SIGKILL and waits for it. One that is paused ends too,
+// and does nothing more: it must not be resumed before.
 func (v *Valkey) Kill() {
 	if v.cmd == nil || v.cmd.Process == nil {
 		return
 	}
-	_ = v.cmd.Process.Signal(syscall.SIGCONT) // a stopped process would stay
-	_ = v.cmd.Process.Kill()                  // it may have ended by itself
+	_ = v.cmd.Process.Kill() // it may have ended by itself
 	<-v.done
 }
 
