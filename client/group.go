@@ -36,6 +36,8 @@ type group struct {
 	asks     bool          // a question is to come
 	askAt    time.Time     // when the last one was asked, or is to be
 	askPause time.Duration // from that one to the next
+
+	questions sync.WaitGroup // those to come; follow waits for them
 }
 
 func newGroup(c *Client, id groupID) *group {

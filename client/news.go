@@ -24,6 +24,7 @@ const (
 // to the renewals and takes nothing from them: whoever may not watch, or has a
 // server that does not tell, learns of the end by renewing.
 func (g *group) follow(ctx context.Context) {
+	defer g.questions.Wait()
 	for pause := newsAfter; ; pause = newsAgain {
 		timer := time.NewTimer(pause)
 		select {
@@ -95,13 +96,17 @@ func (g *group) lost(ctx context.Context) {
 	wait := max(0, g.askAt.Add(g.askPause).Sub(now))
 	g.asks, g.askAt = true, now.Add(wait)
 	g.askPause = max(gapPause, 2*g.askPause)
-	time.AfterFunc(wait, func() {
+	g.questions.Go(func() {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
 		g.mu.Lock()
 		g.asks = false
 		g.mu.Unlock()
-		if ctx.Err() != nil {
-			return
-		}
 		interval := g.ask()
 		g.mu.Lock()
 		defer g.mu.Unlock()
