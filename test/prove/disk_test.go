@@ -54,6 +54,7 @@ func TestFullDisk(t *testing.T) {
 	r.await(200)
 	r.collect()
 	bad := r.judge()
+	r.wantEnough()
 	for _, v := range bad {
 		t.Error(v)
 	}

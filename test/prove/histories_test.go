@@ -25,6 +25,7 @@ func TestHistories(t *testing.T) {
 			r.await(400)
 			r.collect()
 			bad := r.judge()
+			r.wantEnough()
 			for _, v := range bad {
 				t.Error(v)
 			}

@@ -224,6 +224,7 @@ func (r *run) collect() {
 				r.t.Fatal(err)
 			}
 		}
+		p.files = nil
 	}
 	slices.SortFunc(r.history.Ops, func(a, b history.Op) int { return int(a.CalledNS - b.CalledNS) })
 	r.history.Writes = written(r.t, r.register)
@@ -232,8 +233,18 @@ func (r *run) collect() {
 		r.t.Fatal(err)
 	}
 	defer c.Close()
+	r.history.Events = nil // those of before are among them
 	for _, name := range r.role.Keys {
 		r.history.Events = append(r.history.Events, events(r.t, c, name)...)
+	}
+}
+
+// resume goes on after collect, with new clients.
+func (r *run) resume() {
+	r.t.Helper()
+	r.stalls = watchStalls()
+	for _, p := range r.clients {
+		r.start(p)
 	}
 }
 
@@ -262,26 +273,44 @@ func events(t *testing.T, c *client.Client, name string) []history.Event {
 	}
 }
 
+// outcomes counts what was answered to what.
+func (r *run) outcomes() map[string]int {
+	n := map[string]int{}
+	for i := range r.history.Ops {
+		o := &r.history.Ops[i]
+		n[o.Verb+" "+o.Answer.Outcome]++
+	}
+	return n
+}
+
 // judge returns what is wrong, and says how much was looked at.
 func (r *run) judge() []history.Violation {
 	r.t.Helper()
-	outcomes := map[string]int{}
-	for i := range r.history.Ops {
-		o := &r.history.Ops[i]
-		outcomes[o.Verb+" "+o.Answer.Outcome]++
-	}
 	began, faults, stood := time.Now(), len(r.history.Faults), r.stalls.stop()
 	r.history.Faults = append(r.history.Faults, stood...)
 	bad := r.history.Check(r.d.promise)
 	r.t.Logf("%d calls, %d writes accepted, %d faults, the machine stood still %d times, %d violations (found in %v); answers: %v", len(r.history.Ops), len(r.history.Writes),
-		faults, len(stood), len(bad), time.Since(began).Round(time.Millisecond), outcomes)
-	// A service that grants nothing keeps every law, and so does one that revokes nothing.
+		faults, len(stood), len(bad), time.Since(began).Round(time.Millisecond), r.outcomes())
+	return bad
+}
+
+// scarce names what was answered too seldom. A service that grants nothing keeps every
+// law, and so does one that revokes nothing.
+func (r *run) scarce() string {
+	got := r.outcomes()
 	for what, least := range map[string]int{"acquire acquired": 20, "revoke revoked": 3} {
-		if n := outcomes[what]; n < least {
-			r.t.Errorf("%q was answered %d times, want at least %d", what, n, least)
+		if got[what] < least {
+			return fmt.Sprintf("%q was answered %d times, want at least %d", what, got[what], least)
 		}
 	}
-	return bad
+	return ""
+}
+
+func (r *run) wantEnough() {
+	r.t.Helper()
+	if what := r.scarce(); what != "" {
+		r.t.Error(what)
+	}
 }
 
 // keep writes down what there is, and keeps it where the test has failed.
