@@ -43,6 +43,8 @@ func (g *group) watch(ctx context.Context) {
 	begun := false
 	for e, err := range g.client.Watch(ctx, WatchRequest{
 		Namespace: g.id.namespace, Instance: g.id.instance,
+		// Its own renewals, the most of what happens, are no news.
+		Events: []string{"released", "expired", "revoked"},
 		OnBegin: func(string) {
 			if !begun {
 				begun = true

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,8 @@ type WatchRequest struct {
 	Instance  string
 	LeaseID   string
 	KeyID     string
+	// Events are the names of events to show, such as "revoked"; empty means all.
+	Events []string
 	// After is the ID of the event to resume after; empty means from now on.
 	After string
 	// OnBegin, if set, is called whenever a stream has begun or was resumed, with
@@ -45,7 +48,7 @@ type WatchRequest struct {
 }
 
 // Watch returns the namespace's events as they happen, in order, renewals
-// included. Each has one of the names "acquired", "renewed", "released",
+// included unless Events leaves them out. Each has one of the names "acquired", "renewed", "released",
 // "expired" and "revoked", or is api.EventGap: then only ID and Namespace are
 // filled, events were lost here, and what is believed of leases must be asked
 // anew. Events come from when the first stream began, see OnBegin.
@@ -233,6 +236,7 @@ func (w *watcher) open(ctx context.Context, server string) (*http.Response, *ver
 	query := url.Values{"timeout": {serverTimeout(w.c.attemptTimeout)}}
 	for name, value := range map[string]string{
 		"owner": w.r.Owner, "instance": w.r.Instance, "lease_id": w.r.LeaseID, "key_id": w.r.KeyID,
+		"event": strings.Join(w.r.Events, ","),
 	} {
 		if value != "" {
 			query.Set(name, value)

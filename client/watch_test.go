@@ -131,13 +131,13 @@ func TestWatch_request(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(told(first("1"), renewal("2")))
 		c := n.client(t, func(o *client.Options) { o.Token = "secret" })
-		r := client.WatchRequest{Namespace: "a/b", Owner: "o&o", Instance: "i", LeaseID: "L", KeyID: "K", After: "0"}
+		r := client.WatchRequest{Namespace: "a/b", Owner: "o&o", Instance: "i", LeaseID: "L", KeyID: "K", Events: []string{"expired", "revoked"}, After: "0"}
 		if _, err := loop(t.Context(), c, r, 1); err != nil {
 			t.Fatal(err)
 		}
 		got := n.requests()[0]
 		got.query.Del("timeout")
-		want := "GET /v1/namespaces/a%2Fb/events instance=i&key_id=K&lease_id=L&owner=o%26o Bearer secret 0 "
+		want := "GET /v1/namespaces/a%2Fb/events event=expired%2Crevoked&instance=i&key_id=K&lease_id=L&owner=o%26o Bearer secret 0 "
 		if line := strings.Join([]string{got.method, got.path, got.query.Encode(), got.auth, got.after, got.id}, " "); line != want {
 			t.Errorf("sent %q, want %q", line, want)
 		}

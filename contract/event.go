@@ -3,6 +3,7 @@ package contract
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -38,6 +39,26 @@ func (k EventKind) String() string {
 	}
 	return eventKindNames[k]
 }
+
+// ParseEventKind returns the kind that the HTTP API calls name, or 0.
+func ParseEventKind(name string) EventKind {
+	return EventKind(max(0, slices.Index(eventKindNames[:], name)))
+}
+
+// EventKinds is a set of kinds. The zero value selects every kind.
+type EventKinds uint8
+
+// KindsOf returns the set of the kinds named.
+func KindsOf(kinds ...EventKind) EventKinds {
+	var s EventKinds
+	for _, k := range kinds {
+		s |= 1 << k
+	}
+	return s
+}
+
+// Selects reports whether events of the kind are asked for.
+func (s EventKinds) Selects(k EventKind) bool { return s == 0 || s&(1<<k) != 0 }
 
 // EndedEvent returns the kind of event that moved a lease into the terminal
 // state s, or 0 if s is not terminal.

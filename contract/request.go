@@ -175,6 +175,17 @@ type WatchRequest struct {
 	Instance  string
 	LeaseID   LeaseID // zero means any
 	KeyID     KeyID   // zero means any
+	// Kinds are what may have happened. A gap is told whatever they are.
+	Kinds EventKinds
+}
+
+// Selects reports whether a stream shows an event of the namespace.
+func (r *WatchRequest) Selects(ev *Event) bool {
+	return r.Kinds.Selects(ev.Kind) &&
+		(r.Owner == "" || r.Owner == ev.Owner) &&
+		(r.Instance == "" || r.Instance == ev.Instance) &&
+		(r.LeaseID.IsZero() || r.LeaseID == ev.LeaseID) &&
+		(r.KeyID.IsZero() || r.KeyID == ev.KeyID)
 }
 
 // RaiseFloorRequest makes every later token of the namespace higher than Above.

@@ -170,7 +170,15 @@ func (r *HistoryRequest) Validate() error {
 }
 
 // Validate returns a CodeInvalid error for the first rule that r breaks.
-func (r *WatchRequest) Validate() error { return validNamespace(r.Namespace) }
+func (r *WatchRequest) Validate() error {
+	if err := validNamespace(r.Namespace); err != nil {
+		return err
+	}
+	if r.Kinds&^KindsOf(EventAcquired, EventRenewed, EventReleased, EventExpired, EventRevoked) != 0 {
+		return Invalid("event", "is not a kind of event that can be selected")
+	}
+	return nil
+}
 
 // Validate returns a CodeInvalid error for the first rule that r breaks.
 func (r *RaiseFloorRequest) Validate() error {

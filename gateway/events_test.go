@@ -66,6 +66,11 @@ func TestEvents_invalid(t *testing.T) {
 		{"lease id of nothing", "?lease_id=" + strings.Repeat("A", 43), "lease_id", nil},
 		{"key id", "?key_id=" + strings.Repeat("A", 43), "key_id", nil},
 		{"key id of nothing", "?key_id=" + strings.Repeat("A", 22), "key_id", nil},
+		{"no kind of event", "?event=ended", "event", nil},
+		{"a gap", "?event=gap", "event", nil},
+		{"nothing beside a kind of event", "?event=expired,", "event", nil},
+		{"a blank beside a kind of event", "?event=expired,%20revoked", "event", nil},
+		{"event twice", "?event=expired&event=revoked", "event", nil},
 		{"timeout", "?timeout=soon", "timeout", nil},
 		{"a token in the query", "?token=7", "token", nil},
 		{"no query", "?%zz", "query", nil},
@@ -112,6 +117,15 @@ func TestEvents_filters(t *testing.T) {
 				}
 			}
 		})
+	}
+	ends := v.stream(t, "?event=released,expired,revoked")
+	if err := v.renewed(two, n+10, 3); err != nil {
+		t.Fatal(err)
+	}
+	held := fmt.Sprintf(`{"token":%d,"instance":"w-two"}`, two.Token)
+	read[api.LeaseReply](t, v.post(t, "/leases/"+two.ID.String()+"/release", held, api.HeaderIdempotencyKey, "end"), http.StatusOK)
+	if ev := ends.next(); ev.Event != "released" || ev.LeaseID != two.ID.String() {
+		t.Errorf("got %+v, want the release of the lease of w-two", ev)
 	}
 	e := v.stream(t, "?owner=%2A")
 	if err := v.renewed(one, n+10, 1); err != nil {

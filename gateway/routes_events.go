@@ -13,7 +13,7 @@ import (
 	"leased/gateway/api"
 )
 
-func watchParams() []string { return []string{"owner", "instance", "lease_id", "key_id"} }
+func watchParams() []string { return []string{"owner", "instance", "lease_id", "key_id", "event"} }
 
 // events streams events until the client, or the gateway, has had enough.
 func (h *handler) events(x *exchange) error {
@@ -38,6 +38,7 @@ func (x *exchange) takeWatched() (*Watched, error) {
 	w := &Watched{
 		Owner: x.query.Get("owner"), Instance: x.query.Get("instance"),
 		LeaseID: x.query.Get("lease_id"), KeyID: x.query.Get("key_id"),
+		Events: x.query.Get("event"),
 	}
 	switch {
 	case len(ids) > 1:

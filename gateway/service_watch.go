@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"leased/contract"
@@ -16,6 +17,8 @@ type Watched struct {
 	Instance string
 	LeaseID  string
 	KeyID    string
+	// Events are names of kinds of events, with commas between.
+	Events string
 	// After is where an earlier stream came to; empty means from now on.
 	After string
 }
@@ -126,6 +129,15 @@ func (c *Call) watchRequest(in *Watched) (*contract.WatchRequest, error) {
 	if in.KeyID != "" {
 		if r.KeyID, err = parseKeyID(in.KeyID); err != nil {
 			return r, err
+		}
+	}
+	if in.Events != "" {
+		for name := range strings.SplitSeq(in.Events, ",") {
+			kind := contract.ParseEventKind(name)
+			if kind == 0 || kind == contract.EventGap {
+				return r, contract.Invalid("event", "must be of acquired, renewed, released, expired and revoked, with commas between")
+			}
+			r.Kinds |= contract.KindsOf(kind)
 		}
 	}
 	return r, nil

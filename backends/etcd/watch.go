@@ -162,7 +162,7 @@ func (st *stream) take(evs []*clientv3.Event) {
 				continue
 			}
 			st.rev, st.sub = rec.rev, sub
-			if selects(&st.request, &e) {
+			if st.request.Selects(&e) {
 				st.push(e)
 			}
 		}
@@ -170,13 +170,6 @@ func (st *stream) take(evs []*clientv3.Event) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.passed = eventID(st.rev, st.sub)
-}
-
-func selects(r *contract.WatchRequest, ev *contract.Event) bool {
-	return (r.Owner == "" || r.Owner == ev.Owner) &&
-		(r.Instance == "" || r.Instance == ev.Instance) &&
-		(r.LeaseID.IsZero() || r.LeaseID == ev.LeaseID) &&
-		(r.KeyID.IsZero() || r.KeyID == ev.KeyID)
 }
 
 func (st *stream) push(ev contract.Event) {

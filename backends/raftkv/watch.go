@@ -69,7 +69,7 @@ func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 		for i := range st.ahead {
 			e := &st.ahead[i]
 			st.at = e.pos
-			if st.wants(e.lease) {
+			if st.wants(e) {
 				st.ahead = st.ahead[i+1:]
 				return eventView(e), nil
 			}
@@ -97,9 +97,10 @@ func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 // Cursor implements contract.Stream.
 func (st *stream) Cursor() string { return eventID(st.at) }
 
-func (st *stream) wants(l *lease) bool {
-	f := &st.filter
-	return l.ns == f.Namespace &&
+// wants is contract.WatchRequest.Selects for an event that is not written out.
+func (st *stream) wants(e *event) bool {
+	f, l := &st.filter, e.lease
+	return f.Kinds.Selects(e.kind) && l.ns == f.Namespace &&
 		(f.Owner == "" || f.Owner == l.owner) &&
 		(f.Instance == "" || f.Instance == l.instance) &&
 		(f.LeaseID.IsZero() || f.LeaseID == l.leaseID()) &&

@@ -131,20 +131,12 @@ func (st *stream) take() (contract.Event, bool, error) {
 	if err != nil {
 		return contract.Event{}, false, contract.Errorf(contract.CodeInternal, err, "the namespace's stream is corrupt")
 	}
-	show := st.wants(&ev)
+	show := st.filter.Selects(&ev)
 	return ev, show, nil
 }
 
 // Cursor implements contract.Stream.
 func (st *stream) Cursor() string { return st.at.id() }
-
-func (st *stream) wants(ev *contract.Event) bool {
-	f := &st.filter
-	return (f.Owner == "" || f.Owner == ev.Owner) &&
-		(f.Instance == "" || f.Instance == ev.Instance) &&
-		(f.LeaseID.IsZero() || f.LeaseID == ev.LeaseID) &&
-		(f.KeyID.IsZero() || f.KeyID == ev.KeyID)
-}
 
 // read fetches what follows, waiting for it until ctx ends or the stream is
 // closed.

@@ -41,6 +41,7 @@ func newWatch(e *env) *cobra.Command {
 		Example: `  leased watch
   leased watch --instance worker-7
   leased watch --tenant acme --target domain:example.com --actor crawler
+  leased watch --event expired,revoked
   leased watch --lease Jf0…AA --limit 1 --json | jq -r .event`,
 		Args: keyArg,
 	}
@@ -49,6 +50,7 @@ func newWatch(e *env) *cobra.Command {
 	flags.StringVar(&r.Owner, "owner", "", "only leases of this owner")
 	flags.StringVar(&r.Instance, "instance", "", "only leases of this instance")
 	flags.StringVar(&r.LeaseID, "lease", "", "only this lease")
+	flags.StringSliceVar(&r.Events, "event", nil, "only these, with commas between: acquired, renewed, released, expired, revoked (default all)")
 	flags.StringVar(&r.After, "after", "", "show what happened after the event with this id (default what happens from now on)")
 	flags.IntVar(&limit, "limit", 0, "end after this many events (default never)")
 	f := addClientFlags(e, cmd)

@@ -108,7 +108,7 @@ func TestWatch(t *testing.T) {
 		{"events", "watch --limit 4", []string{streamBegins + story}, 0},
 		{"json", "watch --limit 5 --json", []string{streamBegins + story + lost}, 0},
 		{"gap", "watch --limit 1", []string{streamBegins + lost}, 0},
-		{"filters", "watch --owner o --instance i --lease L --after 7 --limit 4", []string{streamBegins + story}, 0},
+		{"filters", "watch --owner o --instance i --lease L --event expired,revoked --after 7 --limit 4", []string{streamBegins + story}, 0},
 		{"key", "watch --limit 4 --tenant acme --target domain:Example.COM --actor crawler", []string{streamBegins + story}, 0},
 		{"key-id", "watch K --limit 4", []string{streamBegins + story}, 0},
 		{"resumed", "watch --limit 5", []string{

@@ -139,6 +139,17 @@ func watchUnfiltered() step {
 	}
 }
 
+// watchAnyKind does not look at the kinds that are asked for.
+func watchAnyKind() step {
+	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {
+		if read, ok := op.(memstore.Read); ok {
+			read.Request.Kinds = 0
+			op = read
+		}
+		return m.Step(now, op)
+	}
+}
+
 // watchFromStart shows a stream without a cursor all that there ever was.
 func watchFromStart() step {
 	return func(m *memstore.Model, now time.Time, op memstore.Op) memstore.Answer {

@@ -191,6 +191,7 @@ func brokenEvents() []brokenStore {
 		{"stream misses expiries", []string{"watch-all-kinds"}, inside(watchMisses(contract.EventExpired))},
 		{"stream has ids of its own", []string{"watch-ids-of-history"}, inside(streamIDs)},
 		{"stream not filtered", []string{"watch-filters-literal"}, inside(watchUnfiltered)},
+		{"stream of all kinds", []string{"watch-filters-kinds"}, inside(watchAnyKind)},
 		{"stream from the start", []string{"watch-from-now"}, inside(watchFromStart)},
 		{"stream resumes now", []string{"watch-resumes"}, inside(resumeFromNow)},
 		{"stream repeats its cursor", []string{"watch-resumes", "watch-resumes-in-traffic"}, inside(resumeRepeats)},

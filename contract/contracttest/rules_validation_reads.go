@@ -1,6 +1,7 @@
 package contracttest
 
 import (
+	"fmt"
 	"math"
 	"strings"
 
@@ -121,6 +122,10 @@ func invalidRest(e *Env, s contract.Store) {
 	cases := identityCases("namespace", contract.MaxNamespace, true, func(r *watch, v string) { r.Namespace = v })
 	for _, cursor := range []string{"x", "!!!", "a b", "\x00", "é", strings.Repeat("A", 5000)} {
 		cases = append(cases, invalidCase[watch]{cursor, "after", func(r *watch) { r.After = cursor }})
+	}
+	for _, kind := range []contract.EventKind{0, contract.EventGap, contract.EventGap + 1} {
+		kinds := contract.KindsOf(contract.EventRevoked, kind)
+		cases = append(cases, invalidCase[watch]{fmt.Sprintf("kind %d", kind), "event", func(r *watch) { r.Kinds = kinds }})
 	}
 	refusesEach(e, "watch", watch{Namespace: e.ns}, cases, func(r *watch) error {
 		stream, err := s.Watch(e.ctx(), r)

@@ -17,6 +17,8 @@ func watchRules() []Rule {
 			Sentence: "The same event has the same id in every stream and in the history."},
 		{ID: "watch-filters-literal", Func: watchFiltersLiteral,
 			Sentence: "A stream with filters shows exactly the events whose owner, instance, lease and key are equal to them."},
+		{ID: "watch-filters-kinds", Func: watchFiltersKinds,
+			Sentence: "A stream of some kinds of events shows every one of those, in order, and none of the others."},
 		{ID: "watch-from-now", Func: watchFromNow,
 			Sentence: "A stream without a cursor shows what happens after it was opened and nothing from before."},
 		{ID: "watch-resumes", Func: watchResumes,
@@ -187,6 +189,33 @@ func watchFiltersLiteral(e *Env) {
 			e.Errorf("filter %d that nothing matches: got an event of %s", i, ev.Owner)
 		}
 		cancel()
+	}
+}
+
+func watchFiltersKinds(e *Env) {
+	a, b := e.pair()
+	all := []contract.EventKind{contract.EventAcquired, contract.EventRenewed, contract.EventReleased, contract.EventExpired, contract.EventRevoked}
+	streams := map[contract.EventKinds]contract.Stream{}
+	for i, kind := range all {
+		streams[contract.KindsOf(kind)] = e.watch(pick(i, a, b), contract.WatchRequest{Kinds: contract.KindsOf(kind)})
+	}
+	ends := contract.KindsOf(contract.EventReleased, contract.EventExpired, contract.EventRevoked)
+	streams[ends] = e.watch(b, contract.WatchRequest{Kinds: ends})
+	streams[contract.KindsOf(all...)] = e.watch(a, contract.WatchRequest{Kinds: contract.KindsOf(all...)})
+	r := e.newAcquire(e.key("brief"), carol)
+	r.TTL = e.short()
+	l := e.granted(b, r)
+	e.expire(l)
+	end := l
+	end.State = contract.StateExpired
+	// It may be noticed late, and what follows is to come behind it.
+	expired := contract.KindsOf(contract.EventExpired)
+	e.owed("the stream of expiries", e.nextN(streams[expired], 1), []contract.Event{transition(end)})
+	delete(streams, expired)
+	told := slices.Concat([]contract.Event{transition(l), transition(end)}, e.tale(a, b))
+	for kinds, stream := range streams {
+		owed := slices.DeleteFunc(slices.Clone(told), func(ev contract.Event) bool { return !kinds.Selects(ev.Kind) })
+		e.owed(fmt.Sprintf("the stream of kinds %b", kinds), e.nextN(stream, len(owed)), owed)
 	}
 }
 

@@ -97,18 +97,11 @@ func (op Read) apply(m *Model) Answer {
 	for i := range s.stream[from:] {
 		ev := s.stream[from+i]
 		cursor, _ = parseEventID(ev.ID)
-		if selects(&op.Request, &ev) {
+		if op.Request.Selects(&ev) {
 			return Answer{Cursor: cursor, Event: &ev}
 		}
 	}
 	return Answer{Cursor: cursor}
-}
-
-func selects(r *contract.WatchRequest, ev *contract.Event) bool {
-	return (r.Owner == "" || r.Owner == ev.Owner) &&
-		(r.Instance == "" || r.Instance == ev.Instance) &&
-		(r.LeaseID.IsZero() || r.LeaseID == ev.LeaseID) &&
-		(r.KeyID.IsZero() || r.KeyID == ev.KeyID)
 }
 
 // eventID has a fixed width, so that ids sort as text like the events they name.
