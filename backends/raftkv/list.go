@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"runtime"
 
 	"leased/contract"
 )
@@ -32,18 +33,21 @@ func (s *Store) List(ctx context.Context, r *contract.ListRequest) (contract.Lis
 		d, ok := st.expiries.Min()
 		return ok && d.at <= now
 	}
-	var out contract.ListResult
 	whole := false
-	if err := s.engine.read(ctx, isDue, func(st *state, _ int64) { out, whole = q.run(ctx, st, now, briefScan) }); err != nil {
+	if err := s.engine.read(ctx, isDue, func(st *state, _ int64) { whole = q.run(ctx, st, briefScan) }); err != nil {
 		return contract.ListResult{}, err
 	}
 	if !whole {
-		out, whole = q.run(ctx, s.engine.fsm.freeze(), now, math.MaxInt)
+		whole = q.run(ctx, s.engine.fsm.freeze(), math.MaxInt)
 	}
 	if !whole {
 		return contract.ListResult{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "the deadline passed during the scan")
 	}
-	return out, nil
+	// Apply, woken when the scan let go of the state, is queued on this processor,
+	// and others behind it: they would wait until whoever lists without pause is
+	// preempted, 10 ms later.
+	runtime.Gosched()
+	return q.page(now), nil
 }
 
 func (f *FSM) freeze() *state {
@@ -59,6 +63,12 @@ type query struct {
 	limit  int
 	after  *listCursor
 	before int64 // expires before, Unix ns; 0 = any
+
+	// found is the page. It has room from the start, and leases are immutable: what
+	// is shown of them is made once nothing waits for the scan. To allocate can mean
+	// to help the garbage collector, and Apply would wait for that too.
+	found []*lease
+	more  bool // there are others after them
 }
 
 // listCursor is where a page ended: keys are listed in the order of their ids,
@@ -85,6 +95,7 @@ func parseListCursor(text string, s contract.State) (*listCursor, error) {
 
 func newQuery(r *contract.ListRequest) (*query, error) {
 	q := &query{ListRequest: r, state: r.State, limit: pageSize(r.Limit)}
+	q.found = make([]*lease, 0, min(q.limit, briefScan))
 	if q.state == 0 {
 		q.state = contract.StateActive
 	}
@@ -107,12 +118,12 @@ const (
 	briefScan = 256
 )
 
-// run returns the page, and whether it is whole: it is not if there are more than
-// most leases to be looked at, or the deadline passes.
-func (q *query) run(ctx context.Context, s *state, now int64, most int) (out contract.ListResult, whole bool) {
-	seen, more := 0, false
+// run finds the page, and tells whether it is whole: it is not if there are more
+// than most leases to be looked at, or the deadline passes.
+func (q *query) run(ctx context.Context, s *state, most int) (whole bool) {
+	q.found, q.more = q.found[:0], false
+	seen := 0
 	whole = true
-	var last *lease
 	q.scan(s, func(l *lease) bool {
 		if seen++; seen > most || seen%scanCheck == 0 && ctx.Err() != nil {
 			whole = false
@@ -121,18 +132,30 @@ func (q *query) run(ctx context.Context, s *state, now int64, most int) (out con
 		if l == nil || !q.matches(l) {
 			return true
 		}
-		if len(out.Leases) == q.limit {
-			more = true
+		if len(q.found) == q.limit {
+			q.more = true
 			return false
 		}
-		out.Leases = append(out.Leases, view(l, now))
-		last = l
+		q.found = append(q.found, l)
 		return true
 	})
-	if more {
+	return whole
+}
+
+// page returns what run found as it is at an instant.
+func (q *query) page(now int64) contract.ListResult {
+	if len(q.found) == 0 {
+		return contract.ListResult{}
+	}
+	out := contract.ListResult{Leases: make([]contract.Lease, len(q.found))}
+	for i, l := range q.found {
+		out.Leases[i] = view(l, now)
+	}
+	if q.more {
+		last := q.found[len(q.found)-1]
 		out.NextCursor = listCursor{id: last.id, token: last.token}.encode(q.state)
 	}
-	return out, whole
+	return out
 }
 
 // scan calls f with the leases that can match, in order, from after the cursor,
