@@ -57,7 +57,7 @@ func (s *Store) attempt(r *contract.AcquireRequest, room *room) *attempt {
 	numbers = append(numbers, modeNow, sure)
 	a.args = []string{
 		a.key.String(), string(a.scope[:]), string(mark[:]), string(head(a.key, nonce, holderTag(r.Owner, r.Instance))),
-		string(fixed(r, maxLife)), string(numbers), s.gateway, a.by.encode(),
+		string(fixed(r, a.scope, maxLife)), string(numbers), s.gateway, a.by.encode(),
 	}
 	return a
 }

@@ -34,15 +34,19 @@ func declared(prefix, namespace string) []string {
 }
 
 // textTag returns the tag of a text, and zeros for an empty one.
-func textTag(kind byte, text string, n int) []byte {
-	if text == "" {
-		return make([]byte, n)
+func textTag(kind byte, text string, n int) string {
+	return string(appendTag(make([]byte, 0, ownerTagLen), kind, text, n))
+}
+
+// appendTag appends the tag of a text. A grant has seven of them: nothing of one
+// is allocated.
+func appendTag(b []byte, kind byte, text string, n int) []byte {
+	var sum [sha256.Size]byte
+	if text != "" {
+		var room [128]byte
+		sum = sha256.Sum256(append(append(room[:0], kind), text...))
 	}
-	buf := make([]byte, 0, 128)
-	buf = append(buf, kind)
-	buf = append(buf, text...)
-	sum := sha256.Sum256(buf)
-	return sum[:n:n]
+	return append(b, sum[:n]...)
 }
 
 // targetText is a target as one text; the type has no colon.

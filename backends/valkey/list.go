@@ -77,11 +77,11 @@ func indexOf(r *contract.ListRequest) (string, []string) {
 	filters := filtersOf(r)
 	switch {
 	case r.JobID != "":
-		return "j" + string(textTag('j', r.JobID, tagLen)), filters
+		return "j" + textTag('j', r.JobID, tagLen), filters
 	case r.Target != (contract.Target{}):
-		return "t" + string(textTag('t', targetText(r.Target), tagLen)), filters
+		return "t" + textTag('t', targetText(r.Target), tagLen), filters
 	case r.Owner != "":
-		return "o" + string(textTag('o', r.Owner, ownerTagLen)), filters
+		return "o" + textTag('o', r.Owner, ownerTagLen), filters
 	}
 	return "o", filters // of every owner
 }
@@ -104,7 +104,7 @@ func filtersOf(r *contract.ListRequest) []string {
 		{'a', r.Actor, tagLen, atActor},
 	} {
 		if f.text != "" {
-			out = append(out, strconv.Itoa(f.at+1), string(textTag(f.kind, f.text, f.n)))
+			out = append(out, strconv.Itoa(f.at+1), textTag(f.kind, f.text, f.n))
 		}
 	}
 	return out

@@ -49,18 +49,17 @@ func nonceOf(rec string) string { return rec[atNonce:atHolder] }
 
 // fixed is what of a record never changes and no script looks into, but for the
 // tags, then the empty text of an end.
-func fixed(r *contract.AcquireRequest, maxLife int64) []byte {
-	scope := r.Scope()
+func fixed(r *contract.AcquireRequest, scope contract.Scope, maxLife int64) []byte {
 	b := make([]byte, 0, 512)
 	b = binary.BigEndian.AppendUint64(b, uint64(maxLife))
 	b = append(b, scope[:]...)
-	b = append(b, textTag('o', r.Owner, ownerTagLen)...)
-	b = append(b, textTag('t', targetText(r.Key.Target), tagLen)...)
-	b = append(b, textTag('j', r.JobID, tagLen)...)
-	b = append(b, textTag('i', r.Instance, tagLen)...)
-	b = append(b, textTag('e', r.Key.Tenant, tagLen)...)
-	b = append(b, textTag('p', r.Key.Program, tagLen)...)
-	b = append(b, textTag('a', r.Key.Actor, tagLen)...)
+	b = appendTag(b, 'o', r.Owner, ownerTagLen)
+	b = appendTag(b, 't', targetText(r.Key.Target), tagLen)
+	b = appendTag(b, 'j', r.JobID, tagLen)
+	b = appendTag(b, 'i', r.Instance, tagLen)
+	b = appendTag(b, 'e', r.Key.Tenant, tagLen)
+	b = appendTag(b, 'p', r.Key.Program, tagLen)
+	b = appendTag(b, 'a', r.Key.Actor, tagLen)
 	length := len(b)
 	b = append(b, 0, 0, 0, 0)
 	for _, s := range [...]string{

@@ -36,7 +36,7 @@ func sample(tb testing.TB, state contract.State, tail string) (*contract.Acquire
 	b = binary.BigEndian.AppendUint64(b, 60_000_000)
 	b = binary.BigEndian.AppendUint32(b, 64)
 	b = binary.BigEndian.AppendUint64(b, 600_000_000)
-	f := fixed(r, grantable(r.MaxLifetime))
+	f := fixed(r, r.Scope(), grantable(r.MaxLifetime))
 	b = append(b, f[:len(f)-4]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(tail)))
 	b = append(b, tail...)
@@ -69,7 +69,7 @@ func TestParseRecord(t *testing.T) {
 	if v.acquired != (place{5, 6}) || v.ended != (place{7, 8}) || v.end != by {
 		t.Errorf("events at %v and %v, ended by %+v", v.acquired, v.ended, v.end)
 	}
-	if len(rec) < minRecord || rec[atOwner:atOwner+ownerTagLen] != string(textTag('o', "alice", ownerTagLen)) {
+	if len(rec) < minRecord || rec[atOwner:atOwner+ownerTagLen] != textTag('o', "alice", ownerTagLen) {
 		t.Errorf("the owner's tag does not stand where scripts look for it")
 	}
 }
@@ -114,7 +114,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("namespace %q moves the hash tag: %q", ns, b)
 		}
 	}
-	if string(textTag('o', "a", 8)) == string(textTag('i', "a", 8)) {
+	if textTag('o', "a", 8) == textTag('i', "a", 8) {
 		t.Errorf("tags of different kinds are the same")
 	}
 	if holderTag("a", "bc") == holderTag("ab", "c") {
