@@ -100,13 +100,16 @@ func (r *ring) from(is func(pos) bool) []event {
 	return piece[sort.Search(len(piece), func(i int) bool { return is(piece[i].pos) }):]
 }
 
-// known reports whether p can be the place of an event: it is in the ring, or so
-// old that the ring cannot tell.
+// known reports whether p can be the place of an event, or the floor of another node:
+// it is in the ring, or so old that the ring cannot tell.
 func (r *ring) known(p pos) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p.compare(r.floor) <= 0 {
+	switch {
+	case p.compare(r.floor) <= 0:
 		return true
+	case p.n == math.MaxUint32: // the floor of a node that began with this entry
+		return p.index <= r.last
 	}
 	events := r.from(func(q pos) bool { return q.compare(p) >= 0 })
 	return len(events) > 0 && events[0].pos == p

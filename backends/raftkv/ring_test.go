@@ -66,6 +66,32 @@ func TestRing_Overtaken(t *testing.T) {
 	}
 }
 
+// TestRing_known_otherNode: where a node that was restarted begins is a place to resume
+// from on the others too, which have the events around it.
+func TestRing_known_otherNode(t *testing.T) {
+	restarted, other := newRing(4), newRing(4)
+	for index := range uint64(3) {
+		other.append(ringEvents(index+8, 2), index+8)
+	}
+	restarted.reset(9)
+	from := restarted.end()
+	if !other.known(from) {
+		t.Errorf("the place %v, where a stream of a restarted node begins, is unknown to another node", from)
+	}
+	if events, lost, _, _ := other.after(from); lost || len(events) != 2 || events[0].index != 10 {
+		t.Errorf("after it: %v, lost %v; want entry 10", events, lost)
+	}
+	other.append(nil, 12) // entries without events
+	restarted.reset(12)
+	if !other.known(restarted.end()) {
+		t.Error("the place behind the newest event is unknown to another node")
+	}
+	restarted.reset(13)
+	if other.known(restarted.end()) {
+		t.Error("the place behind an entry that was not applied is known")
+	}
+}
+
 func TestRing_Reset(t *testing.T) {
 	r := newRing(4)
 	r.append(ringEvents(5, 2), 5)
