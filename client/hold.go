@@ -55,7 +55,7 @@ func (c *Client) Hold(ctx context.Context, r HoldRequest) (*Session, error) {
 		return nil, shutdownOr(held, err)
 	}
 	by := heldBy{r.Namespace, r.Instance, got.Lease.LeaseID, got.Lease.Token}
-	s, err := c.begin(ctx, held, by, got, r.Margin)
+	s, err := c.begin(ctx, held, pending, by, got, r.Margin)
 	if err != nil {
 		giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
@@ -95,7 +95,7 @@ func (c *Client) Resume(ctx context.Context, r ResumeRequest) (*Session, error) 
 		return nil, shutdownOr(held, err)
 	}
 	// The lease was the caller's before this call, and stays so when that fails.
-	s, err := c.begin(ctx, held, by, got, r.Margin)
+	s, err := c.begin(ctx, held, pending, by, got, r.Margin)
 	return s, shutdownOr(held, err)
 }
 
@@ -133,7 +133,7 @@ func shutdownOr(held context.Context, err error) error {
 }
 
 // begin makes a session of a grant.
-func (c *Client) begin(ctx, held context.Context, by heldBy, got *Answer, margin time.Duration) (*Session, error) {
+func (c *Client) begin(ctx, held context.Context, pending *pendingHold, by heldBy, got *Answer, margin time.Duration) (*Session, error) {
 	s := &Session{client: c, request: by, margin: margin, state: Held}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithValue(ctx, abandon.Key{}, s.abandon))
 	ttl := wireDuration(got.Lease.TTLMS)
@@ -154,7 +154,7 @@ func (c *Client) begin(ctx, held context.Context, by heldBy, got *Answer, margin
 		err = s.refresh(held)
 	}
 	if err == nil {
-		err = c.keeper.add(s)
+		err = c.keeper.add(s, pending)
 	}
 	if err != nil {
 		s.cancel(err)

@@ -13,6 +13,9 @@ type keeper struct {
 	groups  map[groupID]*group
 	pending map[*pendingHold]struct{}
 	idle    chan struct{} // set by shutdown while Holds are pending, closed by the last
+	// news counts what the sessions were told of, or asked about, because of events. One
+	// whose grant was on its way here meanwhile was not.
+	news uint64
 }
 
 // groupID names the sessions that one bulk call can renew.
@@ -23,7 +26,10 @@ func (c *Client) group(by heldBy) groupID {
 }
 
 // pendingHold is a Hold that has not returned.
-type pendingHold struct{ cancel context.CancelCauseFunc }
+type pendingHold struct {
+	cancel context.CancelCauseFunc
+	news   uint64 // when it began
+}
 
 // enter begins a Hold. The context that it returns ends with ctx and with the
 // client's shutdown.
@@ -34,7 +40,7 @@ func (k *keeper) enter(ctx context.Context) (context.Context, *pendingHold, erro
 		return nil, nil, ErrShutdown
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	p := &pendingHold{cancel}
+	p := &pendingHold{cancel, k.news}
 	if k.pending == nil {
 		k.pending = make(map[*pendingHold]struct{})
 	}
@@ -54,9 +60,9 @@ func (k *keeper) leave(p *pendingHold) {
 	}
 }
 
-// add begins to renew a session. It returns ErrShutdown once the client is shut
-// down.
-func (k *keeper) add(s *Session) error {
+// add begins to renew the session of a Hold: at once if it may have missed news of its
+// lease. It returns ErrShutdown once the client is shut down.
+func (k *keeper) add(s *Session, pending *pendingHold) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
@@ -70,6 +76,9 @@ func (k *keeper) add(s *Session) error {
 			k.groups = make(map[groupID]*group)
 		}
 		k.groups[id] = g
+	}
+	if k.news != pending.news {
+		s.dueNow(s.client.now())
 	}
 	s.group = g
 	g.sessions[s.request.leaseID] = append(g.sessions[s.request.leaseID], s)
@@ -105,6 +114,13 @@ func (k *keeper) of(g *group) [][]*Session {
 		all = append(all, slices.Clone(same))
 	}
 	return all
+}
+
+// noteNews notes that those sessions are told of news that are looked up afterwards.
+func (k *keeper) noteNews() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.news++
 }
 
 // on returns the sessions on one lease.

@@ -67,6 +67,7 @@ func (g *group) watch(ctx context.Context) {
 // shortest of their intervals.
 func (g *group) ask() (interval time.Duration) {
 	now := g.client.now()
+	g.client.keeper.noteNews()
 	for _, same := range g.client.keeper.of(g) {
 		for _, s := range same {
 			if every := s.dueNow(now); interval == 0 || every < interval {
@@ -128,6 +129,9 @@ func (g *group) hear(e *api.Event) {
 		code = api.CodeRevoked
 	default:
 		return
+	}
+	if code != api.CodeReleased { // by its holder, that is, who has it no more
+		g.client.keeper.noteNews()
 	}
 	for _, s := range g.client.keeper.on(g.id, e.LeaseID) {
 		if s.request.token == e.Token {

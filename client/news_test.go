@@ -194,6 +194,71 @@ func TestSession_gaps(t *testing.T) {
 	})
 }
 
+// slowAcquire is a network that delays the answer to the second acquire.
+type slowAcquire struct {
+	*rig
+	answered chan struct{}
+	deliver  chan struct{}
+}
+
+func (s *slowAcquire) RoundTrip(req *http.Request) (*http.Response, error) {
+	acquires := req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/leases")
+	res, err := s.rig.RoundTrip(req)
+	if acquires && s.requests("leases") == 2 {
+		close(s.answered)
+		<-s.deliver
+	}
+	return res, err
+}
+
+// TestSession_hearsOnItsWay: a lease whose end was told while its grant was on its way
+// here is not worked under until the next renewal.
+func TestSession_hearsOnItsWay(t *testing.T) {
+	t.Parallel()
+	for _, held := range []time.Duration{time.Millisecond, time.Minute} { // before the stream begins, and long after
+		t.Run(held.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.tells = true
+				network := &slowAcquire{r, make(chan struct{}), make(chan struct{})}
+				c := r.client(func(o *client.Options) { o.HTTPClient = &http.Client{Transport: network} })
+				first := r.hold(c, ttl(10*time.Minute))
+				time.Sleep(held)
+				var second *client.Session
+				began := make(chan struct{})
+				go func() {
+					defer close(began)
+					second = r.hold(c, func(h *client.HoldRequest) { h.Key, h.TTL = exampleKey("b.example"), 10*time.Minute })
+				}()
+				<-network.answered
+				d := r.direct()
+				page, err := d.List(t.Context(), client.ListRequest{Target: exampleKey("b.example").Target})
+				if err != nil || len(page.Leases) != 1 {
+					t.Fatalf("the second lease: %v, %v", page, err)
+				}
+				if _, err := d.Revoke(t.Context(), client.RevokeRequest{LeaseID: page.Leases[0].LeaseID, Reason: "incident"}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(500 * time.Millisecond) // the stream begins, or tells
+				close(network.deliver)
+				<-began
+				delivered := time.Now()
+				<-second.Context().Done()
+				if took := time.Since(delivered); took > time.Second {
+					t.Errorf("the work was told %v after it could begin", took)
+				}
+				if err := second.Release(); !errors.Is(err, client.ErrRevoked) {
+					t.Errorf("release: %v", err)
+				}
+				if err := first.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // slowRenewal is a network that delays the first bulk renewal: its answer is of
 // before the delay.
 type slowRenewal struct {
