@@ -67,14 +67,12 @@ func (r *ring) reset(last uint64) {
 	r.grew = make(chan struct{})
 }
 
-// end returns the place of the newest event or, if there is none, the floor.
+// end returns the place behind everything that was applied. That of the newest event
+// would be before the floor of a node that was restarted since, as if that had lost some.
 func (r *ring) end() pos {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.pieces) == 0 {
-		return r.floor
-	}
-	return newest(r.pieces[len(r.pieces)-1])
+	return pos{index: r.last, n: math.MaxUint32}
 }
 
 // after returns events that follow p, in order, not all that there are. With lost
@@ -100,15 +98,15 @@ func (r *ring) from(is func(pos) bool) []event {
 	return piece[sort.Search(len(piece), func(i int) bool { return is(piece[i].pos) }):]
 }
 
-// known reports whether p can be the place of an event, or the floor of another node:
-// it is in the ring, or so old that the ring cannot tell.
+// known reports whether p can be the place of an event, or the end of a ring: it is in
+// this one, or so old that this one cannot tell.
 func (r *ring) known(p pos) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case p.compare(r.floor) <= 0:
 		return true
-	case p.n == math.MaxUint32: // the floor of a node that began with this entry
+	case p.n == math.MaxUint32: // behind an entry: the end of a ring, or a floor
 		return p.index <= r.last
 	}
 	events := r.from(func(q pos) bool { return q.compare(p) >= 0 })

@@ -1,6 +1,7 @@
 package raftkv
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -56,8 +57,8 @@ func TestRing_Overtaken(t *testing.T) {
 			t.Errorf("events after %v: %v, want %v", from, got, want)
 		}
 	}
-	if end := r.end(); end != (pos{3, 2}) {
-		t.Errorf("end %v, want 3.2", end)
+	if end := r.end(); end != (pos{4, math.MaxUint32}) {
+		t.Errorf("end %v, want behind entry 4", end)
 	}
 	for p, want := range map[pos]bool{{2, 1}: true, {1, 0}: true, {1, 9}: false, {2, 7}: false, {3, 2}: true, {4, 0}: false} {
 		if got := r.known(p); got != want {
@@ -89,6 +90,22 @@ func TestRing_known_otherNode(t *testing.T) {
 	restarted.reset(13)
 	if other.known(restarted.end()) {
 		t.Error("the place behind an entry that was not applied is known")
+	}
+}
+
+// TestRing_end_otherNode: a stream that begins now has lost nothing, though the node
+// that it is on was restarted since the newest event, and another one says where it begins.
+func TestRing_end_otherNode(t *testing.T) {
+	leader, restarted := newRing(4), newRing(4)
+	leader.append(ringEvents(8, 2), 8)
+	leader.append(nil, 9) // an entry without events
+	restarted.reset(9)
+	from := leader.end()
+	if _, lost, floor, _ := restarted.after(from); lost {
+		t.Errorf("a stream that begins at %v is told of a loss up to %v", from, floor)
+	}
+	if events, _, _, _ := leader.after(from); len(events) != 0 {
+		t.Errorf("after its end: %v", events)
 	}
 }
 
