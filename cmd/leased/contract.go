@@ -64,7 +64,7 @@ cannot be reached or says that it cannot serve.`,
 	flags.StringVar(&f.password, "password-file", "", "file that holds the password of the server's user")
 	flags.StringVar(&f.rules, "rules", "*", "run the rules that match, such as 'renew-*,token-*'")
 	flags.StringVar(&f.junit, "junit", "", "write a JUnit XML report to this file too")
-	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long all of it may take; what is not finished by then has failed")
+	flags.DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long all of it may take; what is not finished by then is not known to hold")
 	flags.IntVar(&f.parallel, "parallel", 16, "how many rules run at the same time; those about promised times run alone")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runContract(cmd, e, &f) }
 	return cmd
@@ -151,11 +151,11 @@ type brokenError struct{ broken, unrun, of int }
 func (e *brokenError) Error() string {
 	switch {
 	case e.broken == 0:
-		return fmt.Sprintf("%d of %d rules were not run", e.unrun, e.of)
+		return fmt.Sprintf("%d of %d rules were not run to their end", e.unrun, e.of)
 	case e.unrun == 0:
 		return fmt.Sprintf("%d of %d rules do not hold", e.broken, e.of)
 	}
-	return fmt.Sprintf("%d of %d rules do not hold, and %d were not run", e.broken, e.of, e.unrun)
+	return fmt.Sprintf("%d of %d rules do not hold, and %d were not run to their end", e.broken, e.of, e.unrun)
 }
 
 // notReadyError says that the store could not be held to anything.

@@ -24,7 +24,7 @@ type contractReport struct {
 	restarts bool
 	done     int
 	broken   []string // ids of rules that do not hold
-	unrun    int      // rules that did not run
+	unrun    int      // rules that did not run to their end
 	dropped  []string // ids of rules that dropped connections in place of a restart
 	cases    []junit.Testcase
 	left     string // what could not be removed
@@ -82,7 +82,7 @@ func (r *contractReport) add(got contracttest.Report) {
 	r.cases = append(r.cases, test)
 }
 
-// notRun tells of rules that were not run: they are not known to hold.
+// notRun tells of rules that were not run to their end: they are not known to hold.
 func (r *contractReport) notRun(rules []contracttest.Rule, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func (r *contractReport) notRun(rules []contracttest.Rule, why string) {
 	for _, rule := range rules {
 		r.cases = append(r.cases, junit.Testcase{
 			Name: rule.ID, Classname: "leased.contract." + r.subject.kind, Time: seconds(0),
-			Error: &junit.Result{Message: "not run: " + why, Type: "not run", Data: rule.Sentence},
+			Error: &junit.Result{Message: "not run to its end: " + why, Type: "not run", Data: rule.Sentence},
 		})
 	}
 }
@@ -103,12 +103,12 @@ func (r *contractReport) leftBehind(err error) {
 	r.print("%s\n", r.left)
 }
 
-// end sums up, and returns a brokenError unless every rule ran and holds. What
-// was not run is not known to hold.
+// end sums up, and returns a brokenError unless every rule ran to its end and holds. What
+// was not run to its end is not known to hold.
 func (r *contractReport) end() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.print("\n%d rules, %d hold, %d do not, %d were not run, in %s\n",
+	r.print("\n%d rules, %d hold, %d do not, %d were not run to their end, in %s\n",
 		r.of, r.of-len(r.broken)-r.unrun, len(r.broken), r.unrun, r.env.now().Sub(r.began).Round(100*time.Millisecond))
 	if len(r.dropped) > 0 {
 		r.print("A restart of the server was not part of it. In its place these rules dropped every\nconnection and connected again: %s.\n",

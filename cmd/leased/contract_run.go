@@ -39,22 +39,33 @@ func holdToContract(ctx context.Context, s *openSubject, rules []contracttest.Ru
 	return report.end()
 }
 
-// runRules runs rules until ctx ends and returns those that it did not start.
+// runRules runs rules until ctx ends and returns those that it did not run to their
+// end: one that fails after that was ended by it, as far as anybody can tell.
 func runRules(ctx context.Context, s *openSubject, rules []contracttest.Rule, parallel int, report *contractReport) []contracttest.Rule {
 	jobs := make(chan contracttest.Rule)
-	var workers sync.WaitGroup
+	var (
+		workers sync.WaitGroup
+		mu      sync.Mutex
+		cut     []contracttest.Rule
+	)
 	for range min(parallel, len(rules)) {
 		workers.Go(func() {
 			for rule := range jobs {
-				report.add(contracttest.RunRule(ctx, rule, s.harness(rule)))
+				if ctx.Err() == nil {
+					got := contracttest.RunRule(ctx, rule, s.harness(rule))
+					if !got.Failed || ctx.Err() == nil {
+						report.add(got)
+						continue
+					}
+				}
+				mu.Lock()
+				cut = append(cut, rule)
+				mu.Unlock()
 			}
 		})
 	}
 	started := 0
 	for _, rule := range rules {
-		if ctx.Err() != nil {
-			break // of two that are ready select takes any
-		}
 		select {
 		case jobs <- rule:
 			started++
@@ -65,7 +76,7 @@ func runRules(ctx context.Context, s *openSubject, rules []contracttest.Rule, pa
 	}
 	close(jobs)
 	workers.Wait()
-	return rules[started:]
+	return append(cut, rules[started:]...)
 }
 
 func endedBecause(ctx context.Context) string {

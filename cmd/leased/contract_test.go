@@ -7,13 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jstemmer/go-junit-report/v2/junit"
 
+	"leased/contract"
 	"leased/contract/contracttest"
+	"leased/contract/memstore"
 )
 
 // TestContract_usage holds what a wrong command line is told. None of it may
@@ -80,7 +83,7 @@ func TestContract_raftkv(t *testing.T) {
 	if got.code != 0 || got.stderr != "" {
 		t.Fatalf("got %v, want exit 0", got)
 	}
-	for _, want := range []string{"raftkv://. is ready", "ok    reopen-tokens-rise", " hold, 0 do not, 0 were not run, in "} {
+	for _, want := range []string{"raftkv://. is ready", "ok    reopen-tokens-rise", " hold, 0 do not, 0 were not run to their end, in "} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("%q is not in the report:\n%s", want, got.stdout)
 		}
@@ -157,6 +160,53 @@ func TestRunRules_ended(t *testing.T) {
 	}
 }
 
+// TestRunRules_cutOff: a rule that an interrupt ends did not show that the store breaks
+// it. One that had failed by then, or holds all the same, did what it says.
+func TestRunRules_cutOff(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := make(chan struct{})
+	rules := []contracttest.Rule{
+		{ID: "broken", Sentence: "A rule is kept.", Func: func(e *contracttest.Env) { e.Errorf("it is not") }},
+		{ID: "holds", Sentence: "A rule is kept.", Func: func(*contracttest.Env) { <-begun; cancel() }},
+		{ID: "late", Sentence: "A rule is run.", Func: func(*contracttest.Env) { t.Error("it was begun") }},
+	}
+	cut := contracttest.Rule{ID: "cut", Sentence: "A rule is kept.", Func: func(e *contracttest.Env) {
+		close(begun)
+		<-e.Context().Done()
+		e.Errorf("%v", e.Context().Err())
+	}}
+	backend := memstore.New(memstore.Options{Start: time.Now()})
+	open := &openSubject{harness: func(contracttest.Rule) func(contracttest.TB) *contracttest.Harness {
+		return func(contracttest.TB) *contracttest.Harness {
+			return &contracttest.Harness{
+				Name: "memory", Guarantees: contract.Guarantees{Granularity: 1},
+				Open: func(contracttest.TB) contract.Store { return backend.Open() },
+				Kill: func(contracttest.TB, contract.Store) {}, Reopen: func(contracttest.TB) {}, Advance: contracttest.AdvanceRealTime,
+			}
+		}
+	}}
+	var text, file strings.Builder
+	report := newContractReport(&env{stdout: &text, now: time.Now}, &subject{}, 4)
+	var cutting sync.WaitGroup
+	cutting.Go(func() { report.notRun(runRules(ctx, open, []contracttest.Rule{cut}, 1, report), endedBecause(ctx)) })
+	report.notRun(runRules(ctx, open, rules, 1, report), endedBecause(ctx))
+	cutting.Wait()
+	if err := report.end(); exitCode(err) != exitOther || err.Error() != "1 of 4 rules do not hold, and 2 were not run to their end" {
+		t.Errorf("got %v, want one broken, one cut off and one not begun", err)
+	}
+	if err := report.writeJUnit(&file); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"FAIL  broken", "ok    holds", "These do not hold: broken.\n", "1 hold, 1 do not, 2 were not run to their end"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in the report:\n%s", want, text.String())
+		}
+	}
+	if !strings.Contains(file.String(), `errors="2"`) || !strings.Contains(file.String(), "not run to its end: interrupted") {
+		t.Errorf("the XML does not tell:\n%s", file.String())
+	}
+}
+
 // TestContractReport holds both forms of the report, for each way in which a
 // rule can end.
 func TestContractReport(t *testing.T) {
@@ -175,7 +225,7 @@ func TestContractReport(t *testing.T) {
 	r.notRun([]contracttest.Rule{{ID: "a-late", Sentence: "A rule is run."}}, "interrupted")
 	now = now.Add(2500 * time.Millisecond)
 	err := r.end()
-	if exitCode(err) != exitOther || err.Error() != "1 of 4 rules do not hold, and 1 were not run" {
+	if exitCode(err) != exitOther || err.Error() != "1 of 4 rules do not hold, and 1 were not run to their end" {
 		t.Errorf("got %v, want 1 broken, 1 not run and exit 1", err)
 	}
 	if err := r.writeJUnit(&file); err != nil {
