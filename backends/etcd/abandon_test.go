@@ -19,6 +19,9 @@ func TestStore_abandon_holder(t *testing.T) {
 	own := &record{Owner: a.req.Owner, RequestID: a.req.RequestID, State: contract.StateActive, MaxLife: time.Hour, TTL: time.Hour}
 	other.id, own.id = newLeaseID(a.ref.id, 1), newLeaseID(a.ref.id, 2)
 	before, after := a.began.Add(-time.Second), a.began.Add(time.Millisecond)
+	s := new(Store)
+	s.life, s.endLife = context.WithCancel(t.Context())
+	defer s.endLife()
 	for _, c := range []struct {
 		name    string
 		saw     *record
@@ -40,7 +43,7 @@ func TestStore_abandon_holder(t *testing.T) {
 		w := &waiter{ch: make(chan told, 1), since: a.began, saw: c.saw, looked: !c.blind}
 		sp := &spot{a: a, calls: []*waiter{w}, pending: c.pending}
 		l := &line{ref: a.ref, waiting: map[contract.Scope]*spot{a.scope: sp}, order: []contract.Scope{a.scope}, holder: c.holder, asked: c.asked}
-		res, err := new(Store).abandon(t.Context(), l, a, w, false)
+		res, err := s.abandon(t.Context(), l, a, w, false)
 		w.ch <- told{} // whoever waits for it
 		if c.want == 0 && contract.CodeOf(err) == contract.CodeOutcomeUnknown {
 			continue
@@ -51,27 +54,37 @@ func TestStore_abandon_holder(t *testing.T) {
 	}
 }
 
+// TestStore_abandon_closed: a store that has closed waits for no answer to a call that
+// was given up while a grant was on its way to it.
+func TestStore_abandon_closed(t *testing.T) {
+	s, a := openInside(t), waitingAttempt(t)
+	w := &waiter{ch: make(chan told), since: a.began}
+	sp := &spot{a: a, calls: []*waiter{w}, pending: true}
+	l := &line{s: s, ref: a.ref, waiting: map[contract.Scope]*spot{a.scope: sp}, order: []contract.Scope{a.scope}}
+	if _, err := s.abandon(t.Context(), l, a, w, false); contract.CodeOf(err) != contract.CodeOutcomeUnknown {
+		t.Fatalf("got %v, want outcome_unknown", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case w.ch <- told{}:
+		t.Error("somebody waits for the answer after Close")
+	default:
+	}
+}
+
 // TestLine_claimed has the wait of a copy end while its gateway claims the grant
 // that another gateway was given for the same request. The copy is not told that
 // it has none: once it is claimed nobody takes it back.
 func TestLine_claimed(t *testing.T) {
 	a := waitingAttempt(t)
 	server := proc.StartEtcd(t, proc.EtcdOptions{})
-	open := func() *Store {
-		s, err := Open(t.Context(), Config{Endpoints: server.Endpoints()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			_ = s.Close(ctx)
-		})
-		return s
-	}
-	first := open()
+	first := openAt(t, server)
 	_, g := committed(t, first, a)
-	s, copied := open(), newAttempt(&a.req)
+	s, copied := openAt(t, server), newAttempt(&a.req)
 	l := &line{s: s, ref: a.ref, wake: make(chan struct{}, 1), waiting: map[contract.Scope]*spot{}}
 	sp := &spot{a: copied}
 	l.mu.Lock()

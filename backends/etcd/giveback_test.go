@@ -12,17 +12,7 @@ import (
 // openInside opens a store on an etcd of its own.
 func openInside(t *testing.T) *Store {
 	t.Helper()
-	server := proc.StartEtcd(t, proc.EtcdOptions{})
-	s, err := Open(t.Context(), Config{Endpoints: server.Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = s.Close(ctx)
-	})
-	return s
+	return openAt(t, proc.StartEtcd(t, proc.EtcdOptions{}))
 }
 
 // waitingAttempt is a call that waits for a key.

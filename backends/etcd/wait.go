@@ -86,10 +86,13 @@ func (s *Store) abandon(ctx context.Context, l *line, a *attempt, w *waiter, clo
 	default:
 	}
 	// The line sees to it that a grant which comes yet is given back.
-	go func() {
-		m := <-w.ch
-		_, _ = s.take(context.WithoutCancel(ctx), a, m, true, time.Now())
-	}()
+	s.start(func() {
+		select {
+		case m := <-w.ch:
+			_, _ = s.take(context.WithoutCancel(ctx), a, m, true, time.Now())
+		case <-s.life.Done(): // the lines have ended too, and give nothing back any more
+		}
+	})
 	return contract.Result{}, contract.Lost(ctx)
 }
 
