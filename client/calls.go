@@ -17,8 +17,8 @@ type Answer struct {
 	// Outcome is "acquired", "renewed", "released", "revoked" or "current".
 	Outcome string
 	Lease   *api.Lease
-	// Replayed tells that the server had given this answer before, to the same
-	// request id.
+	// Replayed tells that the answer was stored under the request id before: by an
+	// earlier attempt, or by this one, where the server had to ask its store again.
 	Replayed bool
 	// RequestID is that of the call.
 	RequestID string

@@ -7,7 +7,8 @@ import "leased/contract"
 type LeaseReply struct {
 	Outcome string `json:"outcome"`
 	Lease   *Lease `json:"lease"`
-	// Replayed: the answer was given under this request id before.
+	// Replayed: the answer was stored under this request id before, by an earlier request
+	// or by this one, where its store had to be asked a second time.
 	Replayed bool `json:"replayed,omitzero"`
 }
 
