@@ -107,10 +107,7 @@ func (n *Node) askTerms(term uint64) error {
 		if _, err := n.leaderIndex(term); err != nil {
 			return raft.ErrLeadershipLost
 		}
-		select {
-		case <-time.After(termRetry):
-		case <-n.stopping:
-		}
+		<-time.After(termRetry) // a node that stops waits for who asks
 	}
 }
 
