@@ -199,6 +199,11 @@ func (n *Node) add(ctx context.Context, c *changeRequest) error {
 	if old, ok := n.server(c.NodeID); ok && string(old.ID) == r.ServerID && old.Suffrage == raft.Voter && !c.Voter {
 		return invalidChange("node %s votes: remove it, and add it without a vote when it has an empty folder", c.NodeID)
 	}
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if other := nodeOf(string(s.ID)); other != c.NodeID && string(s.Address) == c.Address {
+			return invalidChange("node %s has the address %s", other, c.Address) // raft would refuse it
+		}
+	}
 	if n.knowsLess(&r) {
 		return refusedChange("node %s runs an earlier release than node %s, which leads: it may not know what is in the log", c.NodeID, n.cfg.NodeID)
 	}

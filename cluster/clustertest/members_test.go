@@ -70,6 +70,8 @@ func TestCluster_members(t *testing.T) {
 		{"n 5", Address("n4"), true, cluster.ErrInvalid, "only letters"},
 		{leader, Address(leader), true, cluster.ErrInvalid, "it leads"},
 		{"n4", Address("n4"), false, cluster.ErrInvalid, "n4 votes"},
+		{"n4", Address(leader), true, cluster.ErrInvalid, "node " + leader + " has the address"},
+		{"n4", Address(follower), true, cluster.ErrInvalid, "node " + follower + " has the address"},
 	} {
 		for _, at := range []string{leader, follower} {
 			err := c.Node(at).AddMember(c.Context(), wrong.id, wrong.address, wrong.voter)
