@@ -100,13 +100,15 @@ func (s *Store) try(ctx context.Context, a *attempt) (res contract.Result, wait 
 		case verdict != mayGrant:
 			return res, nil, nil
 		}
-		g, err := s.prepare(ctx, st, a, st.queue.without(a.scope, skipStep), false)
+		rest, cmps := s.rest(st, a)
+		g, err := s.prepare(ctx, st, a, rest, false)
 		if errors.Is(err, undoneError{}) {
 			continue
 		}
 		if err != nil {
 			return contract.Result{}, nil, writeError(ctx, err, maybe)
 		}
+		g.cmps = append(g.cmps, cmps...)
 		done, err := s.commit(ctx, st, g)
 		switch {
 		case err == nil && done:
@@ -171,6 +173,9 @@ func (s *Store) decide(ctx context.Context, st *state, a *attempt) (contract.Res
 		}
 	}
 	mine := st.queue.place(a.scope)
+	if st.passed() {
+		mine = nil
+	}
 	if mine != nil && !mine.equalPrint(a.print) {
 		return contract.Result{Outcome: contract.OutcomeRequestIDReused}, answered, nil
 	}
