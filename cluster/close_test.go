@@ -62,6 +62,27 @@ func TestNode_Close_bounded(t *testing.T) {
 	}
 }
 
+// closing is an FSM that is closed with its node.
+type closing struct {
+	ledger
+	closed int
+}
+
+func (c *closing) Close() error { c.closed++; return nil }
+
+// TestNode_Close_fsm: an FSM that can be closed is, once, when it is given nothing more.
+func TestNode_Close_fsm(t *testing.T) {
+	fsm := new(closing)
+	n := lead(t, testConfig(t.TempDir()), fsm)
+	if _, err := n.Propose(testContext(t), []byte("last")); err != nil || fsm.closed != 0 {
+		t.Fatalf("Propose = %v, closed %d times before Close", err, fsm.closed)
+	}
+	stop(t, n)
+	if fsm.closed != 1 {
+		t.Errorf("closed %d times, want once", fsm.closed)
+	}
+}
+
 func TestNode_Close_twice(t *testing.T) {
 	n := lead(t, testConfig(t.TempDir()), new(ledger))
 	var wg sync.WaitGroup

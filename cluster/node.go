@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -170,7 +171,8 @@ type Node struct {
 // It fails, leaving nothing behind that runs, when the folder is in use
 // (ErrInUse, after two seconds), belongs to another node, has lost or damaged
 // files, or was written by another release. ctx bounds the wait for the folder
-// and the port, not the reading of the files.
+// and the port, not the reading of the files. An fsm that is an io.Closer is closed
+// when it is given nothing any more.
 func Open(ctx context.Context, cfg Config, fsm raft.FSM) (*Node, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -222,6 +224,9 @@ func (n *Node) open(ctx context.Context) error {
 	conf := raftConfig(n.cfg, n.raftID, logger, notices)
 	if err := n.storage.found(conf, n.raftID, raft.ServerAddress(n.address), trans, len(n.cfg.Members) > 1); err != nil {
 		return err
+	}
+	if fsm, ok := n.machine.fsm.(io.Closer); ok {
+		n.undo.push("state machine", fsm.Close)
 	}
 	start := time.Now()
 	if n.raft, err = n.startRaft(conf, trans); err != nil {

@@ -120,6 +120,13 @@ func (f *FSM) finish(above uint64) (floor uint64, err error) {
 	return floor, nil
 }
 
+// Close ends the reading of a state that will not come whole. Whoever applied entries
+// has ended.
+func (f *FSM) Close() error {
+	f.giveUp()
+	return nil
+}
+
 // giveUp forgets the state that is on its way in.
 func (f *FSM) giveUp() {
 	if f.incoming == nil {

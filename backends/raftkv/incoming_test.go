@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -117,6 +118,20 @@ func checkRestoredState(t *testing.T, d *driver) {
 	if r.lease == nil || r.lease.token <= 1e6 || r.lease.at.index <= 5002 {
 		t.Errorf("a lease after the restore: %+v, want a token above 1e6 and a place above 5002", r)
 	}
+}
+
+// TestFSM_restore_closed: who reads a state of which the rest does not come ends with
+// the node.
+func TestFSM_restore_closed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which ends when all in it has
+		d := newDriver(t)
+		d.do(kindTakeover, &takeoverCmd{Wall: 1e18})
+		d.do(kindRestore, &restoreCmd{})
+		d.do(kindRestore, &restoreCmd{Part: 1, Data: []byte(snapshotMagic)})
+		if err := d.fsm.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestFSM_restore_replay: the log of a restore gives equal states in batches, one by
