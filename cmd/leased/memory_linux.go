@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,4 +18,8 @@ func adviseHugePages() {
 	reserved := make([]byte, gcHeadroom)
 	whole := len(reserved) / os.Getpagesize() * os.Getpagesize()
 	_ = unix.Madvise(reserved[:whole], unix.MADV_HUGEPAGE) // a kernel without them goes on without them
+	// Until the collector has taken them back the heap grows behind them, on small
+	// pages; and it would wait for as much again to be allocated, which is most of
+	// what a small store ever has.
+	runtime.GC()
 }

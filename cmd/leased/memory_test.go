@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"testing"
 )
@@ -43,5 +44,15 @@ func TestPaceCollector_operatorDecides(t *testing.T) {
 	wait()
 	if got := debug.SetGCPercent(123); got != 123 {
 		t.Errorf("with GOGC set the percentage became %d, want 123 as before", got)
+	}
+}
+
+// The addresses that are advised are where the heap grows next.
+func TestAdviseHugePages_givesBack(t *testing.T) {
+	adviseHugePages()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapInuse >= gcHeadroom {
+		t.Errorf("%d MiB of the heap are in use, those that were advised among them", m.HeapInuse>>20)
 	}
 }
