@@ -79,12 +79,19 @@ func BenchmarkGateway(b *testing.B) {
 		b.Fatal(err)
 	}
 	token := fmt.Sprintf(`{"token":%d,"instance":"worker-7"}`, lease.Token)
+	var many strings.Builder // leases must differ
+	for i := range contract.MaxBulk {
+		id := contract.NewLeaseID(contract.KeyID{1}, [16]byte{byte(i >> 8), byte(i), 1})
+		fmt.Fprintf(&many, `,{"lease_id":%q,"token":%d}`, id, lease.Token)
+	}
+	bulk := `{"instance":"worker-7","leases":[` + many.String()[1:] + `]}`
 	for _, c := range []struct {
 		name, path, body string
 		status           int
 	}{
 		{"acquire", "/leases", acquireBody, http.StatusCreated},
 		{"renew", "/leases/" + lease.LeaseID + "/renew", token, http.StatusOK},
+		{"renew_bulk", "/renew", bulk, http.StatusOK},
 		{"release", "/leases/" + lease.LeaseID + "/release", token, http.StatusOK},
 		{"invalid", "/leases", `{"ttl_ms":1.5}`, http.StatusBadRequest},
 	} {

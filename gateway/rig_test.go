@@ -244,6 +244,14 @@ func (s *stillStore) Renew(context.Context, *contract.RenewRequest) (contract.Re
 	return contract.Result{Outcome: contract.OutcomeRenewed, Lease: s.lease}, nil
 }
 
+func (s *stillStore) RenewBulk(_ context.Context, r *contract.RenewBulkRequest) (contract.RenewBulkResult, error) {
+	out := contract.RenewBulkResult{Items: make([]contract.RenewItemResult, len(r.Leases))}
+	for i := range out.Items {
+		out.Items[i].Result = contract.Result{Outcome: contract.OutcomeRenewed, Lease: s.lease}
+	}
+	return out, nil
+}
+
 func (s *stillStore) Release(context.Context, *contract.ReleaseRequest) (contract.Result, error) {
 	return contract.Result{Outcome: contract.OutcomeReleased, Lease: s.lease}, nil
 }

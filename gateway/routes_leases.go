@@ -1,6 +1,12 @@
 package gateway
 
 import (
+	"bytes"
+	"net/http"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
 	"leased/contract"
 	"leased/gateway/api"
 )
@@ -50,22 +56,41 @@ func (h *handler) renewBulk(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	reply := api.RenewBulkReply{Results: make([]api.RenewBulkItem, len(bulk.Items))}
-	for i := range bulk.Items {
-		reply.Results[i] = bulkItem(&bulk.Items[i], x.call.RequestID)
-	}
 	x.outcome = contract.OutcomeRenewed.String()
-	return x.reply(&reply)
+	return x.write(http.StatusOK, x.h.json, func(buf *bytes.Buffer) ([]byte, error) {
+		return x.appendBulk(slices.Grow(buf.AvailableBuffer(), replySize*len(bulk.Items)), bulk.Items)
+	})
 }
 
-func bulkItem(item *contract.RenewItemResult, requestID string) api.RenewBulkItem {
-	switch {
-	case item.Err != nil:
-		return api.RenewBulkItem{Error: problemOf(item.Err, requestID)}
-	case !item.Outcome.OK() || item.Lease == nil:
-		return api.RenewBulkItem{Error: outcomeProblem(&item.Result, requestID)}
+// appendBulk appends the api.RenewBulkReply that has the items. One that was renewed
+// looks as it would if it had been renewed alone.
+func (x *exchange) appendBulk(b []byte, items []contract.RenewItemResult) ([]byte, error) {
+	b = append(b, `{"results":[`...)
+	for i := range items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		item := &items[i]
+		var err error
+		switch {
+		case item.Err != nil:
+			b, err = x.appendItem(b, problemOf(item.Err, x.call.RequestID))
+		case !item.Outcome.OK() || item.Lease == nil:
+			b, err = x.appendItem(b, outcomeProblem(&item.Result, x.call.RequestID))
+		default:
+			b, err = api.AppendLeaseReply(b, item.Outcome, item.Lease, item.Replayed)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return api.RenewBulkItem{Outcome: item.Outcome.String(), Lease: api.NewLease(item.Lease), Replayed: item.Replayed}
+	return append(b, "]}"...), nil
+}
+
+// appendItem appends the answer for a lease that was not renewed.
+func (x *exchange) appendItem(b []byte, why *api.Problem) ([]byte, error) {
+	item, err := json.Marshal(&api.RenewBulkItem{Error: why}, x.h.encode)
+	return append(b, item...), err
 }
 
 func (h *handler) get(x *exchange) error {

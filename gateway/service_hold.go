@@ -172,8 +172,9 @@ func (c *Call) renewBulkRequest(in *api.RenewBulkRequest) (*contract.RenewBulkRe
 	}
 	r.Leases = make([]contract.RenewItem, len(in.Leases))
 	for i, l := range in.Leases {
-		id, err := parseLeaseID(fmt.Sprintf("leases[%d].lease_id", i), l.LeaseID)
+		id, err := parseLeaseID("lease_id", l.LeaseID)
 		if err != nil {
+			_, err = parseLeaseID(fmt.Sprintf("leases[%d].lease_id", i), l.LeaseID) // a name is made for no other
 			return r, err
 		}
 		r.Leases[i] = contract.RenewItem{LeaseID: id, Token: contract.Token(l.Token)}
