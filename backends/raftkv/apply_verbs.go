@@ -236,7 +236,7 @@ func (st *step) renew(c *renewCmd, item *renewItem) reply {
 		}
 		return reply{outcome: contract.OutcomeRenewed, lease: l, first: a.first, replayed: true}
 	}
-	l, refused := st.match(id, item.LeaseID, c.Owner, c.Instance, item.Token)
+	l, refused := st.match(ks, item.LeaseID, c.Owner, c.Instance, item.Token)
 	if l == nil {
 		return refused
 	}
@@ -265,9 +265,10 @@ func (st *step) renew(c *renewCmd, item *renewItem) reply {
 	return reply{outcome: contract.OutcomeRenewed, lease: &next}
 }
 
-// match returns the active lease that a holder presents, or nil and the refusal.
-func (s *state) match(id *ident, leaseID contract.LeaseID, owner, instance string, token uint64) (*lease, reply) {
-	l := s.find(id, leaseID, token)
+// match returns the active lease of the key that a holder presents, or nil and the
+// refusal. ks is nil for a key of which nothing is known.
+func (s *state) match(ks *keyState, leaseID contract.LeaseID, owner, instance string, token uint64) (*lease, reply) {
+	l := s.find(ks, leaseID, token)
 	switch {
 	case l == nil:
 		return nil, reply{outcome: contract.OutcomeNotFound}
@@ -287,7 +288,7 @@ func (st *step) release(c *releaseCmd) reply {
 	if r, done := st.replayEnd(c.Scope, c.Print, contract.OutcomeReleased); done {
 		return r
 	}
-	l, refused := st.match(id, c.LeaseID, c.Owner, c.Instance, c.Token)
+	l, refused := st.match(ks, c.LeaseID, c.Owner, c.Instance, c.Token)
 	if l == nil {
 		return refused
 	}
@@ -306,7 +307,7 @@ func (st *step) revoke(c *revokeCmd) reply {
 	if r, done := st.replayEnd(c.Scope, c.Print, contract.OutcomeRevoked); done {
 		return r
 	}
-	l := st.find(id, c.LeaseID, 0)
+	l := st.find(ks, c.LeaseID, 0)
 	switch {
 	case l == nil:
 		return reply{outcome: contract.OutcomeNotFound}

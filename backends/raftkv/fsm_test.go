@@ -156,7 +156,7 @@ func TestFSM_StampOfEarlierTerm(t *testing.T) {
 	if got, want := d.fsm.state.now, int64(time.Second); got != want {
 		t.Errorf("clock is at %d, want %d", got, want)
 	}
-	if got := d.fsm.state.find(granted.lease.ident, granted.lease.leaseID(), 0).state(); got != contract.StateActive {
+	if got := d.fsm.state.find(d.fsm.state.key(granted.lease.ident), granted.lease.leaseID(), 0).state(); got != contract.StateActive {
 		t.Errorf("lease is %v, want active", got)
 	}
 }

@@ -115,7 +115,7 @@ func (s *Store) Get(ctx context.Context, r *contract.GetRequest) (contract.Resul
 	out := contract.Result{Outcome: contract.OutcomeNotFound}
 	key := r.LeaseID.KeyID()
 	err = s.engine.read(ctx, dueKey(r.Namespace, key), func(st *state, now int64) {
-		if l := st.find(&ident{ns: r.Namespace, id: key}, r.LeaseID, 0); l != nil {
+		if l := st.find(st.key(&ident{ns: r.Namespace, id: key}), r.LeaseID, 0); l != nil {
 			v := view(l, now)
 			out = contract.Result{Outcome: contract.OutcomeFound, Lease: &v}
 		}

@@ -353,10 +353,9 @@ func (s *state) putKey(ks *keyState) {
 	s.keys.Set(ks)
 }
 
-// find returns the lease with the id, active or ended and remembered. token is
+// find returns the key's lease with the id, active or ended and remembered. token is
 // a hint that finds an ended one without a search; 0 is none.
-func (s *state) find(id *ident, leaseID contract.LeaseID, token uint64) *lease {
-	ks := s.key(id)
+func (s *state) find(ks *keyState, leaseID contract.LeaseID, token uint64) *lease {
 	if ks == nil {
 		return nil
 	}
