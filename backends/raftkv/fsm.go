@@ -19,7 +19,7 @@ type batch struct {
 // raft.BatchingFSM and is given to the node that runs the log; Engine reads it.
 type FSM struct {
 	codec codec
-	ring  *ring
+	rings rings
 	// texts and incoming are used by ApplyBatch, Restore and Snapshot, which raft
 	// calls one at a time.
 	texts    *interner
@@ -42,7 +42,7 @@ var (
 
 // NewFSM returns an empty state machine.
 func NewFSM() *FSM {
-	return &FSM{codec: newCodec(), state: newState(), ring: newRing(ringSize), texts: newInterner()}
+	return &FSM{codec: newCodec(), state: newState(), rings: newRings(ringSize), texts: newInterner()}
 }
 
 // listen makes f the one that hears of what is applied, and of a state that takes
@@ -115,7 +115,7 @@ func (f *FSM) applyAll(logs []*raft.Log, entries []decoded, answers []any) {
 		b.events = append(b.events, st.events...)
 		b.served = append(b.served, st.served...)
 	}
-	f.ring.append(b.events, f.state.index)
+	f.rings.append(b.events, f.state.index)
 	heard := f.heard
 	f.mu.Unlock()
 

@@ -65,7 +65,7 @@ func (f *FSM) applyRestore(l *raft.Log, h header, c *restoreCmd) restoreReply {
 		s.base += c.Above + 1 - s.index
 		s.index = l.Index + s.base
 	}
-	f.ring.append(nil, s.index)
+	f.rings.append(nil, s.index)
 	f.mu.Unlock()
 	out := restoreReply{index: s.index}
 
@@ -111,7 +111,7 @@ func (f *FSM) finish(above uint64) (floor uint64, err error) {
 	s.index, s.base = before.index, before.base
 	floor = s.raiseFloors(before, above)
 	f.state, f.texts = s, in.texts
-	f.ring.reset(s.index)
+	f.rings.reset(s.index)
 	restored := f.restored
 	f.mu.Unlock()
 	if restored != nil {

@@ -3,6 +3,7 @@ package raftkv
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"sync"
 
@@ -30,6 +31,37 @@ type ring struct {
 	last uint64
 	// grew is closed when events come.
 	grew chan struct{}
+}
+
+// rings are a ring of all events, and one without renewals: those are so many where
+// leases are held that streams which do not show them would be overtaken by them, and
+// woken for each.
+type rings struct{ all, rare *ring }
+
+func newRings(size int) rings { return rings{newRing(size), newRing(size)} }
+
+func (r rings) append(events []event, last uint64) {
+	rare := events
+	if slices.ContainsFunc(events, isRenewal) {
+		rare = slices.DeleteFunc(slices.Clone(events), isRenewal)
+	}
+	r.rare.append(rare, last)
+	r.all.append(events, last)
+}
+
+func isRenewal(e event) bool { return e.kind == contract.EventRenewed }
+
+func (r rings) reset(last uint64) {
+	r.rare.reset(last)
+	r.all.reset(last)
+}
+
+// of returns the ring that has all events of the kinds.
+func (r rings) of(kinds contract.EventKinds) *ring {
+	if kinds.Selects(contract.EventRenewed) {
+		return r.all
+	}
+	return r.rare
 }
 
 func newRing(size int) *ring { return &ring{size: size, grew: make(chan struct{})} }
@@ -75,16 +107,31 @@ func (r *ring) end() pos {
 	return pos{index: r.last, n: math.MaxUint32}
 }
 
-// after returns events that follow p, in order, not all that there are. With lost
-// set, events between p and the oldest one kept are gone, and p must be moved to the
-// floor. With neither events nor a loss, grew tells when to ask again.
-func (r *ring) after(p pos) (events []event, lost bool, floor pos, grew <-chan struct{}) {
+// found is what follows a place.
+type found struct {
+	// events come in order; they need not be all.
+	events []event
+	// lost says that events between the place and the oldest one kept are gone.
+	lost bool
+	// at is where to look next, if there are no events: the floor after a loss,
+	// otherwise the end.
+	at pos
+	// grew is closed when there is more, if there is nothing yet.
+	grew <-chan struct{}
+}
+
+// after returns what follows p.
+func (r *ring) after(p pos) found {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p.compare(r.floor) < 0 {
-		return nil, true, r.floor, nil
+		return found{lost: true, at: r.floor}
 	}
-	return r.from(func(q pos) bool { return q.compare(p) > 0 }), false, r.floor, r.grew
+	f := found{events: r.from(func(q pos) bool { return q.compare(p) > 0 }), at: p, grew: r.grew}
+	if end := (pos{index: r.last, n: math.MaxUint32}); len(f.events) == 0 && p.compare(end) < 0 {
+		f.at = end
+	}
+	return f
 }
 
 // from returns the events of one piece, from the first for whose place is holds, as it

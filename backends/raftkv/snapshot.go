@@ -144,7 +144,7 @@ func (f *FSM) Restore(from io.ReadCloser) error {
 	f.giveUp() // a snapshot is never between the parts of a restore
 	f.mu.Lock()
 	f.state = s
-	f.ring.reset(s.index)
+	f.rings.reset(s.index)
 	restored := f.restored
 	f.mu.Unlock()
 	if restored != nil {

@@ -24,7 +24,7 @@ func (s *Store) watchFrom(ctx context.Context, r *contract.WatchRequest) (watchA
 		return watchAnswer{}, err
 	}
 	defer end()
-	ring := s.engine.fsm.ring
+	ring := s.engine.fsm.rings.all
 	var from pos
 	if r.After != "" {
 		if from, err = parseEventID("after", r.After); err != nil {
@@ -49,14 +49,14 @@ func (s *Store) stream(r *contract.WatchRequest, from pos) (contract.Stream, err
 	if err != nil {
 		return nil, err
 	}
-	return &stream{Stream: life, ring: s.engine.fsm.ring, filter: *r, at: from}, nil
+	return &stream{Stream: life, ring: s.engine.fsm.rings.of(r.Kinds), filter: *r, at: from}, nil
 }
 
 type stream struct {
 	*lifecycle.Stream
 	ring   *ring
 	filter contract.WatchRequest
-	at     pos     // of the last event that was read
+	at     pos     // behind all that was read
 	ahead  []event // that follow it, as far as they were taken out of the ring
 }
 
@@ -74,19 +74,16 @@ func (st *stream) Next(ctx context.Context) (contract.Event, error) {
 				return eventView(e), nil
 			}
 		}
-		var lost bool
-		var floor pos
-		var grew <-chan struct{}
-		st.ahead, lost, floor, grew = st.ring.after(st.at)
+		next := st.ring.after(st.at)
+		st.ahead, st.at = next.events, next.at
 		switch {
-		case lost:
-			st.at = floor
-			return contract.Event{ID: eventID(floor), Kind: contract.EventGap, Namespace: st.filter.Namespace}, nil
+		case next.lost:
+			return contract.Event{ID: eventID(st.at), Kind: contract.EventGap, Namespace: st.filter.Namespace}, nil
 		case len(st.ahead) > 0:
 			continue
 		}
 		select {
-		case <-grew:
+		case <-next.grew:
 		case <-st.Ended():
 		case <-ctx.Done():
 			return contract.Event{}, contract.Errorf(contract.CodeTimeout, context.Cause(ctx), "no event before the deadline")
