@@ -3,7 +3,6 @@ package contract
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -42,7 +41,12 @@ func (k EventKind) String() string {
 
 // ParseEventKind returns the kind that the HTTP API calls name, or 0.
 func ParseEventKind(name string) EventKind {
-	return EventKind(max(0, slices.Index(eventKindNames[:], name)))
+	for k := EventAcquired; k <= EventGap; k++ {
+		if k.String() == name {
+			return k
+		}
+	}
+	return 0
 }
 
 // EventKinds is a set of kinds. The zero value selects every kind.
