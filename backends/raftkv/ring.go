@@ -43,7 +43,13 @@ func newRings(size int) rings { return rings{newRing(size), newRing(size)} }
 func (r rings) append(events []event, last uint64) {
 	rare := events
 	if slices.ContainsFunc(events, isRenewal) {
-		rare = slices.DeleteFunc(slices.Clone(events), isRenewal)
+		// With no more room than they need: a piece may be kept for a long time.
+		rare = nil
+		for i := range events {
+			if !isRenewal(events[i]) {
+				rare = append(rare, events[i])
+			}
+		}
 	}
 	r.rare.append(rare, last)
 	r.all.append(events, last)

@@ -159,4 +159,12 @@ func TestRings_rare(t *testing.T) {
 			t.Errorf("kinds %b: of eighteen events four are kept, and no loss is told", kinds)
 		}
 	}
+	busy := ringEvents(7, 1000)
+	for i := range busy[1:] {
+		busy[i+1].kind = contract.EventRenewed
+	}
+	r.append(busy, 7)
+	if room := cap(r.rare.pieces[1]); room > 16 {
+		t.Errorf("one event beside 999 renewals takes the room of %d", room)
+	}
 }
