@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -33,33 +34,80 @@ type Options struct {
 type Command struct {
 	supervisor *exec.Cmd
 	conn       *net.UnixConn
+	in         *gob.Decoder // of conn
 	orders     chan order
 	events     chan Event
 	done       chan struct{} // closed with the last event
 }
 
+// attempts is how often a supervisor is started at most. Each further one takes a
+// signal in the instant in which the one before was forked.
+const attempts = 10
+
 // Start starts the supervisor and has it start the command; the first event says
 // whether it did. The events have to be read to the last.
 func Start(o *Options) (*Command, error) {
 	becomeSubreaper() // for what a supervisor that is killed leaves behind
+	for attempt := 1; ; attempt++ {
+		c, err := startSupervisor(o)
+		if err != nil {
+			return nil, fmt.Errorf("start a supervisor: %w", err)
+		}
+		if !c.isReady() && attempt < attempts && c.diedOfOthers() {
+			_ = c.conn.Close() // nothing was started
+			continue
+		}
+		go c.write()
+		go c.read()
+		c.send(order{Start: &start{Path: o.Path, Args: o.Args, Env: o.Env, Deadline: o.Deadline, Grace: o.Grace}})
+		return c, nil
+	}
+}
+
+func startSupervisor(o *Options) (*Command, error) {
 	conn, theirs, err := socket()
 	if err != nil {
-		return nil, fmt.Errorf("connect a supervisor: %w", err)
+		return nil, err
 	}
-	cmd := exec.Command(o.Self[0], append(o.Self[1:], strconv.Itoa(theirs))...) //nolint:noctx // it ends with its socket
+	cmd := exec.Command(o.Self[0], append(slices.Clone(o.Self[1:]), strconv.Itoa(theirs))...) //nolint:noctx // it ends with its socket
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = whileBlocked(cmd.Start)
 	_ = syscall.Close(theirs) // the supervisor has it
 	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("start a supervisor: %w", err)
+		return nil, err
 	}
-	c := &Command{supervisor: cmd, conn: conn, orders: make(chan order), events: make(chan Event), done: make(chan struct{})}
-	go c.write()
-	go c.read()
-	c.send(order{Start: &start{Path: o.Path, Args: o.Args, Env: o.Env, Deadline: o.Deadline, Grace: o.Grace}})
-	return c, nil
+	return &Command{
+		supervisor: cmd, conn: conn, in: gob.NewDecoder(conn),
+		orders: make(chan order), events: make(chan Event), done: make(chan struct{}),
+	}, nil
+}
+
+// isReady waits until the supervisor is, and reports whether it became so.
+func (c *Command) isReady() bool {
+	var e Event
+	return c.in.Decode(&e) == nil && e.Kind == ready
+}
+
+// diedOfOthers reports whether a supervisor that did not become ready was ended by
+// a signal that was meant for others: one that the terminal sent to the parent's
+// group before the supervisor had left it, and that the parent has got as well.
+// Blocking does not keep these from it, since Go's runtime unblocks them in each
+// program, before it handles any.
+func (c *Command) diedOfOthers() bool {
+	_ = c.supervisor.Process.Kill() // it may have closed its socket only
+	_ = c.supervisor.Wait()         // killed
+	status, ok := c.supervisor.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok {
+		return false
+	}
+	switch status.Signal() {
+	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM:
+		return true
+	default:
+		return false
+	}
 }
 
 // socket returns both ends of a socket, theirs to be inherited. It keeps the
@@ -129,11 +177,10 @@ func (c *Command) read() {
 	defer close(c.events)
 	defer close(c.done)
 	defer func() { _ = c.conn.Close() }() // everything was said
-	in := gob.NewDecoder(c.conn)
 	last := Event{}
 	for {
 		var e Event
-		if in.Decode(&e) != nil {
+		if c.in.Decode(&e) != nil {
 			break
 		}
 		if last = e; e.Kind == Ended {

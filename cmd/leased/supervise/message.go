@@ -59,6 +59,10 @@ const (
 	Broken
 	// Ended: no process is left. It is the last event.
 	Ended
+
+	// ready: signals that are meant for others do not end the supervisor any more. It
+	// is the first event, and only Start hears of it.
+	ready
 )
 
 // Event is what the supervisor tells the parent.

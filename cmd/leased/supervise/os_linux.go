@@ -32,7 +32,8 @@ func commandAttr() *syscall.SysProcAttr {
 
 // whileBlocked starts a process that begins with the signals blocked from which it
 // shields itself: until it has a group of its own, those that the terminal sends
-// to its parent's are for it too, and it would die of them.
+// to its parent's are for it too, and it would die of them. Of those of which a
+// program in Go ends it dies all the same, see diedOfOthers.
 func whileBlocked(start func() error) error {
 	runtime.LockOSThread() // the mask is the thread's, and so is that of what it forks
 	defer runtime.UnlockOSThread()

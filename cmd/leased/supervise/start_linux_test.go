@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // roleVariable makes this test binary one of the processes of a test.
@@ -41,47 +43,61 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// beParent starts commands while its group is signalled all the time. Each prints
-// which signals it begins with blocked.
+// beParent starts commands while its group is signalled. Each prints which signals
+// it begins with blocked.
 func beParent() error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
-	stop := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				_ = syscall.Kill(0, syscall.SIGUSR1) // its own group is there
-			}
-		}
-	}()
-	defer close(stop)
 	if err := os.Setenv(roleVariable, "supervisor"); err != nil {
 		return err
 	}
-	for range 30 {
-		never := Deadline{Term: In(1 << 50), Kill: In(1 << 50)}
-		c, err := Start(&Options{
-			Self: []string{exe}, Path: "/bin/sh", Args: []string{"sh", "-c", "grep SigBlk /proc/self/status"},
-			Stdout: os.Stdout, Stderr: os.Stderr, Deadline: never, Grace: 1,
-		})
-		if err != nil {
-			return err
-		}
-		var exit Event
-		for e := range c.Events() {
-			if e.Kind == Exited || e.Kind == Broken || e.Kind == Refused {
-				exit = e
+	for _, sig := range groupSignals() {
+		signal.Notify(make(chan os.Signal, 1), sig)
+		for range 5 {
+			if err := startSignalled(exe, sig); err != nil {
+				return fmt.Errorf("%v: %w", sig, err)
 			}
 		}
-		if exit != (Event{Kind: Exited}) {
-			return fmt.Errorf("a command ended with %+v", exit)
+	}
+	return nil
+}
+
+// groupSignals lists one signal of those of which a program in Go does not die as
+// it starts with them blocked, and all of which it does.
+func groupSignals() []syscall.Signal {
+	return []syscall.Signal{syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
+}
+
+// startSignalled starts a command while its own group is signalled, until a moment
+// after a child was forked: it is still in that group for some of it.
+func startSignalled(exe string, sig syscall.Signal) error {
+	signalled := make(chan struct{})
+	go func() {
+		defer close(signalled)
+		for forked := false; !forked; {
+			forked = unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) != unix.ECHILD
+			_ = syscall.Kill(0, sig) // its own group is there
 		}
+	}()
+	never := Deadline{Term: In(1 << 50), Kill: In(1 << 50)}
+	c, err := Start(&Options{
+		Self: []string{exe}, Path: "/bin/sh", Args: []string{"sh", "-c", "grep SigBlk /proc/self/status"},
+		Stdout: os.Stdout, Stderr: os.Stderr, Deadline: never, Grace: 1,
+	})
+	if err != nil {
+		return err
+	}
+	<-signalled
+	var exit Event
+	for e := range c.Events() {
+		if e.Kind == Exited || e.Kind == Broken || e.Kind == Refused {
+			exit = e
+		}
+	}
+	if exit != (Event{Kind: Exited}) {
+		return fmt.Errorf("a command ended with %+v", exit)
 	}
 	return nil
 }
@@ -103,7 +119,7 @@ func TestStart_groupIsSignalled(t *testing.T) {
 		t.Fatalf("%v: %s", err, failed.Stderr)
 	}
 	want := ""
-	for range 30 {
+	for range 5 * len(groupSignals()) {
 		want += "SigBlk:\t0000000000000000\n"
 	}
 	if string(out) != want {

@@ -54,7 +54,8 @@ func supervise(fd uintptr, adopt func() bool) error {
 	signal.Notify(children, syscall.SIGCHLD)
 	shield()
 	unblock()
-	adopts := adopt()
+	s := &supervisor{out: gob.NewEncoder(conn), adopts: adopt()}
+	s.tell(Event{Kind: ready})
 
 	orders := make(chan order)
 	go func() {
@@ -68,7 +69,6 @@ func supervise(fd uintptr, adopt func() bool) error {
 			orders <- o
 		}
 	}()
-	s := &supervisor{out: gob.NewEncoder(conn), adopts: adopts}
 	first, ok := <-orders
 	if !ok || first.Start == nil || !s.start(first.Start) {
 		return nil
