@@ -48,8 +48,8 @@ type WatchRequest struct {
 }
 
 // Watch returns the namespace's events as they happen, in order, renewals
-// included unless Events leaves them out. Each has one of the names "acquired", "renewed", "released",
-// "expired" and "revoked", or is api.EventGap: then only ID and Namespace are
+// included unless Events leaves them out. Each has one of the names "acquired",
+// "renewed", "released", "expired" and "revoked", or is api.EventGap: then only ID and Namespace are
 // filled, events were lost here, and what is believed of leases must be asked
 // anew. Events come from when the first stream began, see OnBegin.
 //
@@ -236,11 +236,13 @@ func (w *watcher) open(ctx context.Context, server string) (*http.Response, *ver
 	query := url.Values{"timeout": {serverTimeout(w.c.attemptTimeout)}}
 	for name, value := range map[string]string{
 		"owner": w.r.Owner, "instance": w.r.Instance, "lease_id": w.r.LeaseID, "key_id": w.r.KeyID,
-		"event": strings.Join(w.r.Events, ","),
 	} {
 		if value != "" {
 			query.Set(name, value)
 		}
+	}
+	if len(w.r.Events) > 0 { // an empty name is refused: without it everything would be shown
+		query.Set("event", strings.Join(w.r.Events, ","))
 	}
 	req, err := http.NewRequestWithContext(traced, http.MethodGet, server+w.c.in(w.r.Namespace)+"/events?"+query.Encode(), nil)
 	if err != nil {

@@ -144,6 +144,21 @@ func TestWatch_request(t *testing.T) {
 	})
 }
 
+// TestWatch_emptyEvent: an event without a name, as from a setting that is not there,
+// is left to the server to refuse. Left out it would show everything.
+func TestWatch_emptyEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(told(first("1"), renewal("2")))
+		if _, err := loop(t.Context(), n.client(t), client.WatchRequest{Events: []string{""}}, 1); err != nil {
+			t.Fatal(err)
+		}
+		query := n.requests()[0].query
+		if event, sent := query["event"]; !sent || event[0] != "" {
+			t.Errorf("sent %q, want an empty event", query.Encode())
+		}
+	})
+}
+
 // TestWatch_refused: what does not get better ends the loop, with the reason.
 func TestWatch_refused(t *testing.T) {
 	place := problem(api.CodeInvalid, func(p *api.Problem) { p.Field = api.HeaderLastEventID })

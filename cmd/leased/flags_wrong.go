@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,11 +37,21 @@ func flagError(err error) error {
 func notEmpty(flags *pflag.FlagSet) error {
 	var err error
 	flags.Visit(func(flag *pflag.Flag) {
-		if _, setting := flag.Value.(*settingValue); !setting && flag.Value.String() == "" && err == nil {
+		if _, setting := flag.Value.(*settingValue); !setting && saysNothing(flag.Value) && err == nil {
 			err = usagef("--%s is empty; leave it out, or give it a value", flag.Name)
 		}
 	})
 	return err
+}
+
+// saysNothing reports whether a value, or one of a list, is empty. The text of a list
+// is not, whatever is in it.
+func saysNothing(v pflag.Value) bool {
+	list, ok := v.(pflag.SliceValue)
+	if !ok {
+		return v.String() == ""
+	}
+	return slices.Contains(list.GetSlice(), "")
 }
 
 // newHelp is the library's help command, but for one thing: it does not show the

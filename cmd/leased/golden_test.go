@@ -130,6 +130,8 @@ func TestUsage(t *testing.T) {
 		{"watch --limit 0", "--limit must be at least 1, not 0"},
 		{"watch --timeout 0s", "--timeout must be positive, not 0s"},
 		{"watch --after=", "--after is empty; leave it out, or give it a value"},
+		{"watch --event=", "--event is empty; leave it out, or give it a value"},
+		{"watch --event=expired --event=", "--event is empty; leave it out, or give it a value"},
 		{"history", "name the key: KEY_ID, or --tenant, --target and --actor"},
 		{"history K --tenant acme", "name the key by KEY_ID or by flags, not by both"},
 		{"history K --limit -1", "--limit must be at least 1, not -1"},

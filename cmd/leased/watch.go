@@ -50,7 +50,7 @@ func newWatch(e *env) *cobra.Command {
 	flags.StringVar(&r.Owner, "owner", "", "only leases of this owner")
 	flags.StringVar(&r.Instance, "instance", "", "only leases of this instance")
 	flags.StringVar(&r.LeaseID, "lease", "", "only this lease")
-	flags.StringSliceVar(&r.Events, "event", nil, "only these, with commas between: acquired, renewed, released, expired, revoked (default all)")
+	flags.StringArrayVar(&r.Events, "event", nil, "only these (`names` with commas between): acquired, renewed, released, expired, revoked (default all)")
 	flags.StringVar(&r.After, "after", "", "show what happened after the event with this id (default what happens from now on)")
 	flags.IntVar(&limit, "limit", 0, "end after this many events (default never)")
 	f := addClientFlags(e, cmd)
