@@ -37,7 +37,11 @@ func (j *job) run(ctx context.Context) error {
 	c, err := supervise.Start(&supervise.Options{
 		Self: j.env.supervisor, Path: j.flags.path, Args: j.flags.args, Env: j.environ(status.Lease),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Deadline: deadline(&status, j.margin()), Grace: j.margin() / 2,
+		Deadline: func() supervise.Deadline {
+			now, _ := j.session.Status() // the lease may have been renewed
+			return deadline(&now, j.margin())
+		},
+		Grace: j.margin() / 2,
 	})
 	if err != nil {
 		return err

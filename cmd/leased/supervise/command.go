@@ -24,7 +24,9 @@ type Options struct {
 	Args, Env []string
 	// Stdin, Stdout and Stderr are the command's.
 	Stdin, Stdout, Stderr *os.File
-	Deadline              Deadline
+	// Deadline returns the deadline to begin with. It is called when the supervisor can
+	// take it: on a loaded machine one that was known before could be over by then.
+	Deadline func() Deadline
 	// Grace is the time from SIGTERM to SIGKILL where the deadline does not come
 	// first.
 	Grace time.Duration
@@ -59,7 +61,7 @@ func Start(o *Options) (*Command, error) {
 		}
 		go c.write()
 		go c.read()
-		c.send(order{Start: &start{Path: o.Path, Args: o.Args, Env: o.Env, Deadline: o.Deadline, Grace: o.Grace}})
+		c.send(order{Start: &start{Path: o.Path, Args: o.Args, Env: o.Env, Deadline: o.Deadline(), Grace: o.Grace}})
 		return c, nil
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -81,7 +82,6 @@ func startSignalled(exe string, sig syscall.Signal) error {
 			_ = syscall.Kill(0, sig) // its own group is there
 		}
 	}()
-	never := Deadline{Term: In(1 << 50), Kill: In(1 << 50)}
 	c, err := Start(&Options{
 		Self: []string{exe}, Path: "/bin/sh", Args: []string{"sh", "-c", "grep SigBlk /proc/self/status"},
 		Stdout: os.Stdout, Stderr: os.Stderr, Deadline: never, Grace: 1,
@@ -127,6 +127,42 @@ func TestStart_groupIsSignalled(t *testing.T) {
 	}
 }
 
+func never() Deadline { return Deadline{Term: In(1 << 50), Kill: In(1 << 50)} }
+
+// TestStart_deadline: what the deadline is, is asked when there is a supervisor to take
+// it, however long that takes to start.
+func TestStart_deadline(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(roleVariable, "supervisor")
+	begun := filepath.Join(t.TempDir(), "begun")
+	asked := 0
+	c, err := Start(&Options{
+		Self: []string{"/bin/sh", "-c", `: > "$0"; exec "$1" "$2"`, begun, exe},
+		Path: "/bin/true", Args: []string{"true"}, Grace: 1,
+		Deadline: func() Deadline {
+			asked++
+			if _, err := os.Stat(begun); err != nil {
+				t.Errorf("the deadline is asked before the supervisor runs: %v", err)
+			}
+			return never()
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range c.Events() {
+		if e.Kind == Exited && e.Code != 0 || e.Kind == Refused || e.Kind == Broken {
+			t.Errorf("the command ended with %+v", e)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("the deadline was asked %d times, want once", asked)
+	}
+}
+
 // leaves is a script that leaves a process behind which ignores SIGTERM.
 const leaves = `d=$(mktemp -d)
 sh -c 'trap "" TERM; echo $$; : > "$0/up"; while :; do sleep 0.05; done' "$d" &
@@ -143,7 +179,6 @@ func beParentWithoutAdoption() error {
 	if err := os.Setenv(roleVariable, "supervisor without adoption"); err != nil {
 		return err
 	}
-	never := Deadline{Term: In(1 << 50), Kill: In(1 << 50)}
 	c, err := Start(&Options{
 		Self: []string{exe}, Path: "/bin/sh",
 		Args:   []string{"sh", "-c", leaves},
