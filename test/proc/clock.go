@@ -2,7 +2,6 @@ package proc
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -113,50 +112,7 @@ func BuildWithClock(t *testing.T, pkg string) string {
 		t.Fatalf("%s does not read the clock as this test expects: look at time.Now and correct nowIs", original)
 	}
 	changed = strings.Replace(changed, imports, imports+"\t\"syscall\"\n\t\"unsafe\"\n", 1) + nowEnd
-	return buildChanged(t, pkg, original, changed)
-}
-
-// BuildWithSmallLog compiles leased as Build does, with segments of its log that have
-// 1 MiB: what happens when there is no space for the next one need not wait until
-// 64 MiB are written.
-func BuildWithSmallLog(t *testing.T) string {
-	t.Helper()
-	mod, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	original := filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "cluster", "logfiles.go")
-	text, err := os.ReadFile(original)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const is, becomes = "segmentSize = 64 << 20\n", "segmentSize = 1 << 20\n"
-	if !strings.Contains(string(text), is) {
-		t.Fatalf("%s does not have %q", original, is)
-	}
-	return buildChanged(t, "leased/cmd/leased", original, strings.Replace(string(text), is, becomes, 1))
-}
-
-// buildChanged compiles a command with another text in the place of a source file's.
-func buildChanged(t *testing.T, pkg, original, changed string) string {
-	t.Helper()
-	dir := t.TempDir()
-	source, overlay := filepath.Join(dir, filepath.Base(original)), filepath.Join(dir, "overlay.json")
-	files, err := json.Marshal(map[string]map[string]string{"Replace": {original: source}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{source: changed, overlay: string(files)} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	bin := filepath.Join(dir, filepath.Base(pkg))
-	cmd := exec.CommandContext(t.Context(), "go", "run", "-exec", "cp", "-overlay", overlay, pkg, bin)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s with another %s: %v\n%s", pkg, original, err, out)
-	}
-	return bin
+	return buildChanged(t, pkg, map[string]string{original: changed})
 }
 
 // Clock returns what sets the wall clock of a process of BuildWithClock, for its
