@@ -150,6 +150,10 @@ func TestCheck_wrong(t *testing.T) {
 			s.grant(0, 10, "a", 1)
 			s.check(900, 910, 1, EndedExpired, "")
 		}},
+		"a holder told to have expired early": {"exclusive linearisable", func(s *script) {
+			s.grant(0, 10, "a", 1)
+			s.renew(970, 980, EndedExpired)
+		}},
 		"a renewal that did not last": {"exclusive linearisable", func(s *script) {
 			s.grant(0, 10, "a", 1)
 			s.renew(500, 510, Renewed)

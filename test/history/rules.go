@@ -126,12 +126,14 @@ func explain(info porcupine.LinearizationInfo, steps []*step) (says string, at i
 
 // exclusive compares the times in which holders could rely on what they were told:
 // from the answer of the grant to what is left of it counted from before it was asked
-// for, or to the release, or to when somebody else had it ended.
+// for, or to the release, or to when somebody else had it ended. Nor may it be told to be
+// over within that time: next to nobody may be there to be granted it then.
 func (h *History) exclusive(leases map[string]*lease) []Violation {
 	type span struct {
 		l        *lease
 		from, to int64
 	}
+	var bad []Violation
 	spans := map[string][]span{}
 	for _, l := range leases {
 		s := span{l: l, from: never}
@@ -162,8 +164,13 @@ func (h *History) exclusive(leases map[string]*lease) []Violation {
 		if s.from < s.to {
 			spans[l.key] = append(spans[l.key], s)
 		}
+		for _, o := range slices.Concat(l.acquires, l.uses, l.checks) {
+			if o.Answer.Outcome == EndedExpired && s.from < o.CalledNS && o.ReturnedNS < s.to {
+				bad = append(bad, Violation{Rule: Exclusive, Key: l.key, AtNS: o.CalledNS, Says: fmt.Sprintf(
+					"token %d was told to be over (by %d, to %s) while it could be relied on (from %d to %d)", l.token, o.ReturnedNS, o.ID, s.from, s.to)})
+			}
+		}
 	}
-	var bad []Violation
 	for key, held := range spans {
 		slices.SortFunc(held, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 		for i := 1; i < len(held); i++ {
