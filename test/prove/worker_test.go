@@ -213,6 +213,8 @@ func (w *worker) hold(g history.Op) {
 	switch {
 	case w.chance(80):
 		w.release(g)
+	case w.chance(33):
+		w.lastMoment(g)
 	case w.chance(50):
 		// It stays beyond its time, as a process does that was suspended.
 		timer := time.NewTimer(time.Duration(g.TTLMS)*time.Millisecond + time.Duration(w.rng.IntN(600))*time.Millisecond)
@@ -225,6 +227,25 @@ func (w *worker) hold(g history.Op) {
 		w.renew(g)
 		w.release(g)
 	}
+}
+
+// lastMoment relies on a lease until just before its end, when it cannot be over yet.
+func (w *worker) lastMoment(g history.Op) {
+	o := w.renew(g)
+	if o.Answer.Outcome != history.Renewed {
+		return
+	}
+	end := o.CalledNS + o.Answer.ExpiresInMS*int64(time.Millisecond)
+	before := time.Duration(w.rng.Int64N(int64(60 * time.Millisecond)))
+	timer := time.NewTimer(time.Duration(end-history.Now()) - before)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.ctx.Done():
+	}
+	w.check(g)
+	w.renew(g)
+	w.release(g)
 }
 
 // useOld uses a lease that is over, or should be.
@@ -252,13 +273,13 @@ func presenting(verb string, g history.Op) history.Op {
 	return history.Op{Verb: verb, Key: g.Key, Instance: g.Instance, Lease: g.Answer.Lease, Token: g.Answer.Token}
 }
 
-func (w *worker) renew(g history.Op) {
+func (w *worker) renew(g history.Op) history.Op {
 	o := presenting(history.Renew, g)
 	o.Request = w.newRequest()
-	w.insist(o)
 	if w.chance(10) {
 		w.insist(o)
 	}
+	return w.insist(o)
 }
 
 // release ends a lease. All calls for the same lease and token are one request, which
