@@ -83,6 +83,7 @@ chaos: ## Kill, pause and cut off servers and holders for longer than make test 
 	# One package at a time: a fleet of 100,000 leases is held to half a processor.
 	LEASED_CHAOS=1 go test -count=1 -v -p 1 -timeout 60m ./test/cluster ./test/fleet ./test/holding
 	# Histories of all deployments, which are kept: the first lines of each test say where.
+	# And each backend with each of its defects.
 	mkdir -p $(ARTEFACTS)
 	SEED=$(SEED) DURATION=$(DURATION) go test -count=1 -v -timeout 60m -artifacts -outputdir $(abspath $(ARTEFACTS)) ./test/prove
 	# The contract suite through the nodes of a cluster in one process. Behind a tag:

@@ -1,6 +1,7 @@
 // Package prove runs lease services of every kind under load while things happen to
 // them, and has package history judge what their clients saw. It then shows that the
-// judgement can be negative: services that are wrong in one way each are caught.
+// judgement can be negative: services that are wrong in one way each are caught, the store
+// in memory as well as each backend with an edit of its source.
 //
 // Clients are processes of their own that speak HTTP and nothing else. What they do,
 // and what is done to the servers and to them, comes from one seed, which each test
