@@ -26,13 +26,11 @@ func (st *step) sweep(c *sweepCmd) any {
 		st.removePlace(&next, w)
 		st.putKey(&next)
 	})
-	eachDue(st.answerDrops, st.now, c.Max, func(scope contract.Scope) {
-		st.answers.Delete(answer{scope: scope})
-	})
+	st.dropAnswers(int(c.Max))
 	// A row goes only after every answer that refers to it: answers that are due
 	// and still wait for a later sweep hold back the rows behind them.
 	horizon := st.now
-	if d, ok := st.answerDrops.Min(); ok {
+	if d, ok := st.nextAnswerDrop(); ok {
 		horizon = min(horizon, d.at-1)
 	}
 	eachDue(st.endedDrops, horizon, c.Max, func(g *grant) {

@@ -217,16 +217,23 @@ func (st *step) stillHeld(id *ident) reply {
 
 func (st *step) renewAll(c *renewCmd) []reply {
 	out := make([]reply, len(c.Items))
+	before := st.bulksOf(c)
+	together := st.newBulk(c, len(before))
 	for i := range c.Items {
-		out[i] = st.stamped(st.renew(c, &c.Items[i]))
+		out[i] = st.stamped(st.renew(c, &c.Items[i], before, together))
+	}
+	if together != nil {
+		st.keepBulk(together)
 	}
 	return out
 }
 
-func (st *step) renew(c *renewCmd, item *renewItem) reply {
+// renew renews one lease of a command, whose request id was used before as it says. The
+// answer goes into together, unless that is nil.
+func (st *step) renew(c *renewCmd, item *renewItem, before []*bulk, together *bulk) reply {
 	id := &ident{ns: c.Namespace, id: item.LeaseID.KeyID()}
 	ks := st.settle(id)
-	if a, ok := st.answers.Get(answer{scope: item.Scope}); ok {
+	if a, ok := st.renewed(before, item.Scope); ok {
 		if a.print != item.Print {
 			return reply{outcome: contract.OutcomeRequestIDReused}
 		}
@@ -259,8 +266,14 @@ func (st *step) renew(c *renewCmd, item *renewItem) reply {
 	nk := *ks
 	nk.active, nk.perKey, nk.keep = &next, c.Keep.HistoryPerKey, c.Keep.History
 	st.keys.Set(&nk)
-	first := next.life
-	st.store(&next, answer{scope: item.Scope, print: item.Print, verb: contract.VerbRenew, first: &first}, c.Keep.Idempotency)
+	if together != nil {
+		together.items = append(together.items, bulkItem{
+			scope: item.Scope, print: item.Print, g: next.grant, ttl: next.ttl, renewals: next.renewals,
+		})
+	} else {
+		first := next.life
+		st.store(&next, answer{scope: item.Scope, print: item.Print, verb: contract.VerbRenew, first: &first}, c.Keep.Idempotency)
+	}
 	st.emit(contract.EventRenewed, &next, c.Owner, c.RequestID, c.TraceID)
 	return reply{outcome: contract.OutcomeRenewed, lease: &next}
 }

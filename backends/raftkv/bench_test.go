@@ -1,7 +1,6 @@
 package raftkv
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"testing"
 	"time"
@@ -39,7 +38,7 @@ func BenchmarkRenew(b *testing.B) {
 	calls := make([]renewCmd, holders)
 	for h := range calls {
 		owner := fmt.Sprintf("holder-%d", h)
-		calls[h] = renewCmd{Namespace: "default", Owner: owner, Instance: "i-" + owner, RequestID: "renew", Keep: keep}
+		calls[h] = renewCmd{Namespace: "default", Owner: owner, Instance: "i-" + owner, Keep: keep}
 		for i := range each {
 			l := d.acquire(request(fmt.Sprintf("held-%d-%d", h, i), owner, fmt.Sprintf("h%d-%d", h, i))).lease
 			calls[h].Items = append(calls[h].Items, renewItem{LeaseID: l.leaseID(), Token: l.token})
@@ -49,9 +48,10 @@ func BenchmarkRenew(b *testing.B) {
 	b.ResetTimer()
 	for i := range b.N {
 		c := &calls[i%holders]
+		c.RequestID = fmt.Sprint("renew-", i)
 		for k := range c.Items {
-			sum := sha256.Sum256(fmt.Append(nil, i, k))
-			c.Items[k].Scope = contract.Scope(sum[:16])
+			r := contract.RenewRequest{Namespace: c.Namespace, Owner: c.Owner, RequestID: c.RequestID, LeaseID: c.Items[k].LeaseID}
+			c.Items[k].Scope = r.Scope()
 		}
 		d.now += int64(100 * time.Millisecond)
 		if got := d.do(kindRenew, c).([]reply); got[0].outcome != contract.OutcomeRenewed {

@@ -116,6 +116,9 @@ type workload struct {
 	term   uint64
 	leases []*lease  // every lease seen granted
 	places []waiting // every place seen made
+	// bulks says that renewals have the scopes of their request ids, as those of a store
+	// do. The logs of releases have others.
+	bulks bool
 }
 
 type waiting struct {
@@ -158,6 +161,9 @@ func (w *workload) next() entry {
 			c.Items = append(c.Items, renewItem{
 				Scope: w.scope(), LeaseID: l.leaseID(), Token: l.token, TTL: int64(w.rng.IntN(3)) * int64(time.Second),
 			})
+		}
+		if w.bulks {
+			w.attempt(c)
 		}
 		return w.stamped(kindRenew, c)
 	case n < 78:
@@ -202,6 +208,19 @@ func (w *workload) lease() *lease {
 
 // scope returns one of few scopes, so that some are used again.
 func (w *workload) scope() contract.Scope { return contract.Scope{byte(w.rng.IntN(40)), 9} }
+
+// attempt gives a renewal a request id that may come again, and the scopes of it.
+func (w *workload) attempt(c *renewCmd) {
+	c.RequestID = fmt.Sprint("rn", w.rng.IntN(10))
+	for range w.rng.IntN(4) {
+		l := w.lease()
+		c.Items = append(c.Items, renewItem{LeaseID: l.leaseID(), Token: l.token})
+	}
+	for i := range c.Items {
+		r := contract.RenewRequest{Namespace: c.Namespace, Owner: c.Owner, RequestID: c.RequestID, LeaseID: c.Items[i].LeaseID}
+		c.Items[i].Scope = r.Scope()
+	}
+}
 
 // saw learns from an answer what later commands can be about.
 func (w *workload) saw(e entry, answer any) {

@@ -128,7 +128,7 @@ func (f *FSM) applyAll(logs []*raft.Log, entries []decoded, answers []any) {
 func (f *FSM) SnapshotCost() int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return f.state.keys.Len() + f.state.ended.Len() + f.state.answers.Len() + f.state.queue.Len()
+	return f.state.keys.Len() + f.state.ended.Len() + f.state.answers.Len() + f.state.bulked + f.state.queue.Len()
 }
 
 // agenda is what the sweeper needs to know.
@@ -152,7 +152,7 @@ func (f *FSM) agenda() agenda {
 			a.cleaning = at
 		}
 	}
-	if d, ok := s.answerDrops.Min(); ok {
+	if d, ok := s.nextAnswerDrop(); ok {
 		consider(d.at)
 	}
 	if d, ok := s.endedDrops.Min(); ok {

@@ -24,13 +24,19 @@ func TestFSM_Replay(t *testing.T) {
 			t.Parallel()
 			one := newDriver(t)
 			w := newWorkload(seed)
+			w.bulks = seed%2 == 1
 			var logs []*raft.Log
+			most := 0
 			for range entries {
 				e := w.next()
 				l := one.log(e)
 				logs = append(logs, l)
 				w.saw(e, one.fsm.Apply(l))
 				checkInvariants(t, one.fsm.state)
+				most = max(most, one.fsm.state.bulked)
+			}
+			if w.bulks != (most > 0) {
+				t.Errorf("at most %d answers are kept together", most)
 			}
 			want := snapshotBytes(t, one.fsm)
 
@@ -140,6 +146,7 @@ func checkInvariants(t *testing.T, s *state) {
 		}
 		return true
 	})
+	checkBulks(t, s)
 	if drops != s.answerDrops.Len() {
 		t.Errorf("%d answers with an end, %d on the agenda", drops, s.answerDrops.Len())
 	}

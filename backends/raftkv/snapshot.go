@@ -98,7 +98,7 @@ func (f *frozen) write(to io.Writer) error {
 func writeState(enc *cbor.Encoder, s *state, shift int64) error {
 	if err := enc.Encode(headRecord{
 		Now: s.now + shift, Offset: s.offset - shift, Index: s.index,
-		Namespaces: s.namespaces.Len(), Keys: s.keys.Len(), Answers: s.answers.Len(),
+		Namespaces: s.namespaces.Len(), Keys: s.keys.Len(), Answers: s.answers.Len() + s.bulked,
 	}); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func writeState(enc *cbor.Encoder, s *state, shift int64) error {
 	if err := each(s.keys, func(ks *keyState) error { return writeKey(enc, s, ks, shift) }); err != nil {
 		return err
 	}
-	return each(s.answers, func(a answer) error {
+	return s.eachAnswer(func(a answer) error {
 		r := answerRecordOf(a)
 		r.shift(shift)
 		return enc.Encode(r)

@@ -178,12 +178,15 @@ type state struct {
 	// may have come from a longer log, and indices only rise.
 	base uint64
 
+	bulked int // answers in bulks
+
 	namespaces *btree.BTreeG[*nsState]
 	owners     *btree.BTreeG[*ownerState]
 	keys       *btree.BTreeG[*keyState]
 	held       *btree.BTreeG[*lease] // active leases by owner and key
 	ended      *btree.BTreeG[endedLease]
-	answers    *btree.BTreeG[answer]
+	answers    *btree.BTreeG[answer] // but those in bulks
+	bulks      *btree.BTreeG[*bulk]
 	queue      *btree.BTreeG[*waiter] // by key and seq
 	places     *btree.BTreeG[*waiter] // by scope
 	absent     *btree.BTreeG[*waiter] // those of queue whose callers are away
@@ -191,6 +194,7 @@ type state struct {
 	expiries    *btree.BTreeG[due[*ident]]
 	endedDrops  *btree.BTreeG[due[*grant]]
 	answerDrops *btree.BTreeG[due[contract.Scope]]
+	bulkDrops   *btree.BTreeG[*bulk] // by the first answer that is due
 	placeDrops  *btree.BTreeG[due[contract.Scope]]
 }
 
@@ -250,6 +254,8 @@ func newState() *state {
 		expiries:    dueTree((*ident).compare),
 		endedDrops:  dueTree(compareGrant),
 		answerDrops: dueTree(compareScope),
+		bulks:       newTree(func(a, b *bulk) int { return a.compare(&b.bulkID) }),
+		bulkDrops:   newTree(func(a, b *bulk) int { return compareDue(a.due(), b.due()) }),
 		placeDrops:  dueTree(compareScope),
 	}
 }
@@ -270,6 +276,8 @@ func (s *state) freeze() *state {
 	f.expiries = s.expiries.Copy()
 	f.endedDrops = s.endedDrops.Copy()
 	f.answerDrops = s.answerDrops.Copy()
+	f.bulks = s.bulks.Copy()
+	f.bulkDrops = s.bulkDrops.Copy()
 	f.placeDrops = s.placeDrops.Copy()
 	return &f
 }
