@@ -211,7 +211,7 @@ func (h byScope) Less(i, j int) bool {
 	return compareScope(h[i].items[0].scope, h[j].items[0].scope) < 0
 }
 func (h byScope) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *byScope) Push(x any)   { *h = append(*h, x.(bulk)) } //nolint:forcetypeassert // ours
+func (h *byScope) Push(x any)   { *h = append(*h, x.(bulk)) } //nolint:errcheck,forcetypeassert // ours
 func (h *byScope) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
