@@ -175,6 +175,27 @@ func TestLeave_costsNothingWhileTheServerHangs(t *testing.T) { // alone: it look
 	}
 }
 
+// TestLeave_placeOfNobody leaves a place that the server has this gateway standing at
+// though it has no such call, as after a try that a connection's end left behind and
+// the server ran later: it is counted as waiting no more, though its turn does not come.
+func TestLeave_placeOfNobody(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.grant("key")
+	stays := b.acquireOf("key")
+	stays.Wait = 2 * proc.Patience
+	b.parked(b.within(2*proc.Patience), b.store, stays)
+	for range 3 {
+		if err := b.store.Park(b.within(proc.Patience), b.acquireOf("key")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := b.health().Waiters; n != 4 {
+		t.Fatalf("%d wait, want the call and the places of nobody", n)
+	}
+	b.eventually("only the call waits", func() bool { return b.health().Waiters == 1 })
+}
+
 // TestLeave_turnOfNobody serves a place that the server has this gateway standing at
 // though it has no such call, as after a try that a connection's end left behind and
 // the server ran later: the next is served as soon as a tick tells of it.

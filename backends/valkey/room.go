@@ -233,7 +233,8 @@ func (r *room) tick(ctx context.Context) bool {
 	r.mu.Lock()
 	r.crowd = a.number(3) > 0
 	r.mu.Unlock()
-	for i := 4; i < len(a.rest); i++ {
+	r.count(a.number(4))
+	for i := 5; i < len(a.rest); i++ {
 		r.turn(a.text(i))
 	}
 	return a.number(1) == 1

@@ -2,6 +2,7 @@ package valkey
 
 import (
 	"context"
+	"time"
 
 	"leased/contract"
 )
@@ -20,6 +21,31 @@ type tidy struct {
 	// turns are places whose turn came and at which nobody stands, as the last tick
 	// told: the server does not list these any more.
 	turns []string
+	// more is since when the server has this gateway standing at more places than it
+	// does; zero when it has not.
+	more time.Time
+}
+
+// trailing is after how long a place at which nobody stands here is none that a call
+// takes or leaves just now: its commands are over.
+const trailing = tryTimeout + leavePause
+
+// count is told at how many places the server has this gateway standing. What a
+// connection left behind when it ended the server may run later than anything that
+// was sent since, and a place that it makes then was made after all were left.
+func (r *room) count(places int64) {
+	r.mu.Lock()
+	switch {
+	case places <= int64(len(r.spots)):
+		r.tidy.more = time.Time{}
+	case r.tidy.more.IsZero():
+		r.tidy.more = time.Now()
+	case time.Since(r.tidy.more) > trailing:
+		r.tidy.more, r.tidy.due = time.Time{}, true
+		r.startTidy()
+		return
+	}
+	r.mu.Unlock()
 }
 
 // tidyLater leaves the places at which nobody stands here as soon as the server can

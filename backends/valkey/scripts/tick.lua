@@ -81,4 +81,4 @@ elseif last then
   call('DEL', B .. 'b')
 end
 local next = call('ZRANGE', B .. 'x', 0, 0, 'WITHSCORES')[2] or '0'
-return answer('tick', lost, more, next, crowd, unpack(turns))
+return answer('tick', lost, more, next, crowd, call('SCARD', B .. 'y:' .. gw), unpack(turns))
