@@ -150,7 +150,11 @@ func TestCommands_lifeOfALease(t *testing.T) {
 func TestServe_sameDirectory(t *testing.T) {
 	dir := t.TempDir()
 	first := serveIn(t, dir)
+	started := time.Now()
 	got := start(t, dir, nil, "serve", "--http.listen", "127.0.0.1:0").wait()
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("the second process took %v to end, want at most 5s", took)
+	}
 	if got.code != exitOther || !strings.Contains(got.stderr, "leased-data") || !strings.Contains(got.stderr, "another leased process") {
 		t.Errorf("got %v, want exit 1 and the directory", got)
 	}
