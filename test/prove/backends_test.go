@@ -174,8 +174,8 @@ func onEtcd() map[string]edited {
 }
 
 // TestBackendDefects_edits holds the defects of the backends to be edits of what stands
-// there, and each to be one of all backends. That they are caught takes minutes, and so
-// only `make chaos` finds it out.
+// there, and each to be one of all backends. That all are caught takes minutes: `make test`
+// has one of each backend, `make chaos` all of them.
 func TestBackendDefects_edits(t *testing.T) {
 	t.Parallel()
 	var names []string
