@@ -27,6 +27,8 @@ type Options struct {
 	FSM func(node string) raft.FSM
 	// Configure may change a node's configuration before each start.
 	Configure func(cfg *cluster.Config)
+	// Forming has New return before the cluster has formed, for what cannot form one.
+	Forming bool
 }
 
 // Cluster is nodes in one process. Its methods are for the goroutine of the test,
@@ -42,7 +44,9 @@ type Cluster struct {
 	fsms    map[string]raft.FSM
 }
 
-// New starts a cluster. It returns before the cluster has formed, see Leader.
+// New starts a cluster, and returns when each of its nodes belongs to it and hears a
+// leader: a majority suffices for a Leader, and a test that then cuts one node off has
+// none any more while another one is still on its way.
 func New(tb testing.TB, o Options) *Cluster {
 	tb.Helper()
 	if o.Nodes == 0 {
@@ -63,7 +67,22 @@ func New(tb testing.TB, o Options) *Cluster {
 	for _, id := range c.IDs() {
 		c.Start(id)
 	}
+	if !o.Forming {
+		c.Eventually("the cluster has formed", c.formed)
+	}
 	return c
+}
+
+// formed reports whether each node belongs to one cluster and hears the same leader.
+func (c *Cluster) formed() bool {
+	first := c.Node("n1").Status()
+	for _, n := range c.nodes {
+		s := n.Status()
+		if s.Waiting != "" || s.ClusterID == "" || s.LeaderID == "" || s.ClusterID != first.ClusterID || s.LeaderID != first.LeaderID {
+			return false
+		}
+	}
+	return true
 }
 
 // Address is where a node says that it is. Nothing resolves it but the Network.

@@ -33,7 +33,7 @@ func TestCluster_firstStart(t *testing.T) {
 // there, and each says whom it waits for.
 func TestCluster_firstStart_missing(t *testing.T) {
 	t.Parallel()
-	c := New(t, Options{Nodes: 3})
+	c := New(t, Options{Forming: true})
 	c.Net.Isolate("n3")
 	for _, id := range c.IDs() { // whatever they did before the cut
 		c.Stop(id)

@@ -119,7 +119,7 @@ func TestCluster_tls_refused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ours, theirs := newAuthority(t), newAuthority(t)
-			c := New(t, Options{Nodes: 2, Configure: func(cfg *cluster.Config) {
+			c := New(t, Options{Nodes: 2, Forming: true, Configure: func(cfg *cluster.Config) {
 				cfg.TLS = ours.issue("n1", "n1")
 				if cfg.NodeID == "n2" {
 					cfg.TLS = test.files(ours, theirs)
