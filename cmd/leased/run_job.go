@@ -28,14 +28,19 @@ type job struct {
 	exit     supervise.Event // Exited, or what came in its place
 }
 
+// startPatience is how long the process between this one and the command may take to
+// start. A loaded machine takes a part of a second.
+const startPatience = 30 * time.Second
+
 // run starts the command and returns when no process of it is left.
 func (j *job) run(ctx context.Context) error {
 	if ctx.Err() != nil || j.session.Err() != nil {
 		return interrupted(ctx)
 	}
 	status, changed := j.session.Status()
-	c, err := supervise.Start(&supervise.Options{
-		Self: j.env.supervisor, Path: j.flags.path, Args: j.flags.args, Env: j.environ(status.Lease),
+	c, err := supervise.Start(j.session.Context(), &supervise.Options{
+		Patience: startPatience,
+		Self:     j.env.supervisor, Path: j.flags.path, Args: j.flags.args, Env: j.environ(status.Lease),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Deadline: func() supervise.Deadline {
 			now, _ := j.session.Status() // the lease may have been renewed

@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"context"
 	"encoding/gob"
 	"fmt"
 	"net"
@@ -24,6 +25,8 @@ type Options struct {
 	Args, Env []string
 	// Stdin, Stdout and Stderr are the command's.
 	Stdin, Stdout, Stderr *os.File
+	// Patience is how long a supervisor may take to become ready; 0 means for ever.
+	Patience time.Duration
 	// Deadline returns the deadline to begin with. It is called when the supervisor can
 	// take it: on a loaded machine one that was known before could be over by then.
 	Deadline func() Deadline
@@ -47,16 +50,24 @@ type Command struct {
 const attempts = 10
 
 // Start starts the supervisor and has it start the command; the first event says
-// whether it did. The events have to be read to the last.
-func Start(o *Options) (*Command, error) {
+// whether it did. The events have to be read to the last. Where ctx ends before the
+// supervisor is ready, nothing was started and the error is ctx's cause.
+func Start(ctx context.Context, o *Options) (*Command, error) {
 	becomeSubreaper() // for what a supervisor that is killed leaves behind
+	ctx, cancel := withPatience(ctx, o.Patience)
+	defer cancel()
 	for attempt := 1; ; attempt++ {
 		c, err := startSupervisor(o)
 		if err != nil {
 			return nil, fmt.Errorf("start a supervisor: %w", err)
 		}
-		if !c.isReady() && attempt < attempts && c.diedOfOthers() {
-			_ = c.conn.Close() // nothing was started
+		ready := c.isReady(ctx)
+		if ctx.Err() != nil { // also where it became ready as ctx ended
+			c.giveUp()
+			return nil, context.Cause(ctx)
+		}
+		if !ready && attempt < attempts && c.diedOfOthers() {
+			c.giveUp()
 			continue
 		}
 		go c.write()
@@ -86,10 +97,27 @@ func startSupervisor(o *Options) (*Command, error) {
 	}, nil
 }
 
-// isReady waits until the supervisor is, and reports whether it became so.
-func (c *Command) isReady() bool {
+func withPatience(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	if patience == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("start a supervisor: the process was not ready within %v", patience))
+}
+
+// isReady waits until the supervisor is, and reports whether it became so before ctx
+// ended.
+func (c *Command) isReady(ctx context.Context) bool {
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) }) // reading fails at once
+	defer stop()
 	var e Event
 	return c.in.Decode(&e) == nil && e.Kind == ready
+}
+
+// giveUp ends a supervisor that was told of no command yet.
+func (c *Command) giveUp() {
+	_ = c.supervisor.Process.Kill() // it may be stopped, or gone
+	_ = c.supervisor.Wait()         // killed
+	_ = c.conn.Close()              // nothing was sent
 }
 
 // diedOfOthers reports whether a supervisor that did not become ready was ended by
@@ -100,6 +128,9 @@ func (c *Command) isReady() bool {
 func (c *Command) diedOfOthers() bool {
 	_ = c.supervisor.Process.Kill() // it may have closed its socket only
 	_ = c.supervisor.Wait()         // killed
+	if c.supervisor.ProcessState == nil {
+		return false // somebody else has waited for it
+	}
 	status, ok := c.supervisor.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok {
 		return false
@@ -192,7 +223,7 @@ func (c *Command) read() {
 	}
 	if last.Kind != Ended {
 		c.bury()
-		c.events <- Event{Kind: Broken, Error: c.supervisor.ProcessState.String()}
+		c.events <- Event{Kind: Broken, Error: c.supervisor.ProcessState.String()} // says "<nil>" of nil
 	}
 	_ = c.supervisor.Wait() // how it ended was said, or does not matter
 	c.events <- Event{Kind: Ended}

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -82,7 +83,7 @@ func startSignalled(exe string, sig syscall.Signal) error {
 			_ = syscall.Kill(0, sig) // its own group is there
 		}
 	}()
-	c, err := Start(&Options{
+	c, err := Start(context.Background(), &Options{
 		Self: []string{exe}, Path: "/bin/sh", Args: []string{"sh", "-c", "grep SigBlk /proc/self/status"},
 		Stdout: os.Stdout, Stderr: os.Stderr, Deadline: never, Grace: 1,
 	})
@@ -139,7 +140,7 @@ func TestStart_deadline(t *testing.T) {
 	t.Setenv(roleVariable, "supervisor")
 	begun := filepath.Join(t.TempDir(), "begun")
 	asked := 0
-	c, err := Start(&Options{
+	c, err := Start(context.Background(), &Options{
 		Self: []string{"/bin/sh", "-c", `: > "$0"; exec "$1" "$2"`, begun, exe},
 		Path: "/bin/true", Args: []string{"true"}, Grace: 1,
 		Deadline: func() Deadline {
@@ -163,6 +164,60 @@ func TestStart_deadline(t *testing.T) {
 	}
 }
 
+// TestStart_stopped: a supervisor that does not become ready is not waited for longer
+// than was said, nor than there is a lease, and does not stay.
+func TestStart_stopped(t *testing.T) {
+	over := errors.New("the lease is over")
+	for name, test := range map[string]struct {
+		patience time.Duration // 0: the lease is lost instead
+		want     string
+	}{
+		"impatient": {300 * time.Millisecond, "start a supervisor: the process was not ready within 300ms"},
+		"lost":      {0, over.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pidFile := filepath.Join(t.TempDir(), "pid")
+			ctx, lose := context.WithCancelCause(t.Context())
+			defer lose(nil)
+			if test.patience == 0 {
+				go func() {
+					for ctx.Err() == nil && !isStopped(pidIn(pidFile)) {
+						time.Sleep(time.Millisecond)
+					}
+					lose(over)
+				}()
+			}
+			_, err := Start(ctx, &Options{
+				Self: []string{"/bin/sh", "-c", `echo $$ > "$0.new"; mv "$0.new" "$0"; kill -STOP $$`, pidFile},
+				Path: "/bin/true", Args: []string{"true"}, Patience: test.patience, Grace: 1,
+				Deadline: func() Deadline {
+					t.Error("a deadline was asked for")
+					return never()
+				},
+			})
+			if err == nil || err.Error() != test.want {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+			if pid := pidIn(pidFile); pid != "" {
+				if _, err := os.Stat("/proc/" + pid); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("process %s is still there: %v", pid, err)
+				}
+			}
+		})
+	}
+}
+
+func isStopped(pid string) bool {
+	state, _ := os.ReadFile("/proc/" + pid + "/stat") // "" is no process
+	return strings.Contains(string(state), ") T ")
+}
+
+// pidIn returns the process id that a file has, or "" if there is no such file yet.
+func pidIn(file string) string {
+	pid, _ := os.ReadFile(file)
+	return strings.TrimSpace(string(pid))
+}
+
 // leaves is a script that leaves a process behind which ignores SIGTERM.
 const leaves = `d=$(mktemp -d)
 sh -c 'trap "" TERM; echo $$; : > "$0/up"; while :; do sleep 0.05; done' "$d" &
@@ -179,7 +234,7 @@ func beParentWithoutAdoption() error {
 	if err := os.Setenv(roleVariable, "supervisor without adoption"); err != nil {
 		return err
 	}
-	c, err := Start(&Options{
+	c, err := Start(context.Background(), &Options{
 		Self: []string{exe}, Path: "/bin/sh",
 		Args:   []string{"sh", "-c", leaves},
 		Stdout: os.Stdout, Stderr: os.Stderr, Deadline: never, Grace: 300 * time.Millisecond,
