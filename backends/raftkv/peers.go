@@ -42,7 +42,7 @@ func (e *Engine) PeerHandler() *PeerHandler {
 		waiting: make(map[string]context.CancelCauseFunc),
 	}
 	s := p.store
-	handle(p, "acquire", s.Acquire)
+	handle(p, "acquire", p.acquire)
 	handle(p, "renew", s.Renew)
 	handle(p, "renew-bulk", s.renewBulk)
 	handle(p, "release", s.Release)
@@ -111,6 +111,22 @@ func handle[R, T any](p *PeerHandler, verb string, do func(context.Context, *R) 
 		w.WriteHeader(status)
 		_, _ = w.Write(answer) // a client that went away will not read it
 	})
+}
+
+// acquire is Acquire for a call whose wait may be over where it came from before this
+// node has begun it. That is no deadline that has passed: it is answered like every other
+// one whose wait ends, with a grant or a conflict.
+func (p *PeerHandler) acquire(ctx context.Context, r *contract.AcquireRequest) (contract.Result, error) {
+	res, err := p.store.Acquire(ctx, r)
+	if contract.CodeOf(err) != contract.CodeTimeout || !errors.Is(context.Cause(ctx), errWaitOver) {
+		return res, err
+	}
+	deadline, _ := ctx.Deadline() // handle has set one
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	defer cancel()
+	last := *r
+	last.Wait = 1 // and not 0: it keeps the place that it may have
+	return p.store.Acquire(ctx, &last)
 }
 
 func timeLeftOf(w http.ResponseWriter, r *http.Request) (time.Duration, bool) {
