@@ -5,20 +5,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"leased/cluster"
+	"leased/test/proc"
 )
-
-// leadBy has n1 lead.
-func (c *Cluster) leadBy(id string) {
-	c.tb.Helper()
-	c.Eventually(id+" leads", func() bool {
-		leader := c.Leader()
-		return leader == id || c.Node(leader).Transfer(c.Context(), id) == nil && c.Leader() == id
-	})
-}
 
 // persist has a command applied by whichever of the nodes leads: on a busy machine
 // another one may meanwhile. It may be applied more than once.
@@ -36,10 +29,16 @@ func (c *Cluster) persist(command []byte, nodes ...string) {
 // slowTo has what a leader sends a node for its log arrive late.
 func (c *Cluster) slowTo(node string, late time.Duration) {
 	c.Net.OnSend(func(from, to string, p []byte) {
-		if from != node && to == node && len(p) > 0 && p[0] == 0 && strings.Contains(string(p[:min(len(p), 4096)]), "payload") {
+		if from != node && to == node && hasPayload(p) {
 			time.Sleep(late) // a network that is not a loopback, a disk that is not a cache
 		}
 	})
+}
+
+// hasPayload tells whether what is sent is the begin of a message with entries of the
+// log. Heartbeats have none.
+func hasPayload(p []byte) bool {
+	return len(p) > 0 && p[0] == 0 && strings.Contains(string(p[:min(len(p), 4096)]), "payload")
 }
 
 // TestCluster_healthyBehind: a node that was away is healthy once it has the log. Who
@@ -49,7 +48,7 @@ func TestCluster_healthyBehind(t *testing.T) {
 	c := New(t, Options{Configure: func(cfg *cluster.Config) {
 		cfg.Snapshot = cluster.SnapshotConfig{Entries: 1 << 20, Interval: time.Hour}
 	}})
-	c.leadBy("n1")
+	c.leadBy("n1", itself)
 	c.Stop("n3")
 	var wg sync.WaitGroup
 	one, two := c.Node("n1"), c.Node("n2")
@@ -61,7 +60,16 @@ func TestCluster_healthyBehind(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	c.slowTo("n3", 30*time.Millisecond)
+	// A part of what it lacks arrives, and the rest once it was seen to lack that.
+	seen := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(seen) })
+	defer goOn()
+	var arrived atomic.Int32
+	c.Net.OnSend(func(from, to string, p []byte) {
+		if from != "n3" && to == "n3" && hasPayload(p) && arrived.Add(1) > 2 {
+			<-seen
+		}
+	})
 	c.Start("n3")
 	behind := false
 	c.Eventually("n3 is healthy", func() bool {
@@ -73,7 +81,10 @@ func TestCluster_healthyBehind(t *testing.T) {
 			if m.Healthy && m.AppliedIndex+1024 < commit {
 				t.Errorf("n3 is healthy with %d of %d entries", m.AppliedIndex, commit)
 			}
-			behind = behind || m.AppliedIndex > 0 && !m.Healthy
+			if m.AppliedIndex > 0 && !m.Healthy {
+				behind = true
+				goOn()
+			}
 			return m.Healthy
 		}
 		return false
@@ -86,9 +97,10 @@ func TestCluster_healthyBehind(t *testing.T) {
 // TestCluster_slowSecond: a follower that has less of the log does not hold up the
 // election of the one that has more, whatever their ids.
 func TestCluster_slowSecond(t *testing.T) {
+	late := proc.WatchLateness(t)
 	var took []time.Duration
 	for range 3 {
-		took = append(took, slowSecond(t))
+		took = append(took, slowSecond(t, late))
 	}
 	slices.Sort(took)
 	t.Logf("elected after %v", took)
@@ -98,28 +110,40 @@ func TestCluster_slowSecond(t *testing.T) {
 	}
 }
 
-func slowSecond(t *testing.T) time.Duration {
+func slowSecond(t *testing.T, late *proc.Lateness) time.Duration {
 	t.Helper()
 	c := New(t, Options{})
 	defer c.close()
-	c.leadBy("n1")
-	c.slowTo("n3", 20*time.Millisecond)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
+		for n, ctx := c.Node("n1"), c.Context(); ; {
 			select {
 			case <-stop:
 				return
 			default:
-				_, _ = c.Node("n1").Propose(c.Context(), []byte("payload")) // cut off at the end
+				_, _ = n.Propose(ctx, []byte("payload")) // cut off at the end
 			}
 		}
 	}()
 	defer func() { close(stop); <-done }()
-	c.Eventually("entries are on their way", func() bool { return len(c.Lines("n2")) > 50 })
-	c.Net.Isolate("n1")
 	begin := time.Now()
+	c.leadBy("n1", itself)
+	c.slowTo("n3", 20*time.Millisecond)
+	c.steady("entries are on their way", func(leader string) error {
+		if leader != "n1" {
+			c.leadBy("n1", itself)
+		}
+		had := len(c.Lines("n2"))
+		for len(c.Lines("n2")) <= had+50 {
+			if err := c.Node("n1").Confirm(c.Context()); err != nil {
+				return err
+			}
+		}
+		c.Net.Isolate("n1")
+		begin = time.Now()
+		return nil
+	})
 	c.Eventually("another node leads", func() bool {
 		for _, id := range []string{"n2", "n3"} {
 			if term, _ := c.Node(id).Leadership(); term != 0 {
@@ -128,7 +152,7 @@ func slowSecond(t *testing.T) time.Duration {
 		}
 		return false
 	})
-	return time.Since(begin)
+	return late.Took(begin)
 }
 
 // TestCluster_healthyWithoutLeader: while the leader does not answer nobody can say
@@ -137,7 +161,7 @@ func TestCluster_healthyWithoutLeader(t *testing.T) {
 	c := New(t, Options{Configure: func(cfg *cluster.Config) {
 		cfg.Snapshot = cluster.SnapshotConfig{Entries: 1 << 20, Interval: time.Hour}
 	}})
-	c.leadBy("n1")
+	c.leadBy("n1", itself)
 	c.Stop("n3")
 	stop := c.load("n1", "n2")
 	c.Eventually("there is much that n3 lacks", func() bool { return len(c.Lines("n2")) > 2048 })
@@ -145,8 +169,8 @@ func TestCluster_healthyWithoutLeader(t *testing.T) {
 	hold := make(chan struct{})
 	defer close(hold)
 	c.Net.OnSend(func(from, to string, p []byte) {
-		if from != "n3" && to == "n3" && len(p) > 0 && p[0] == 0 && strings.Contains(string(p[:min(len(p), 4096)]), "payload") {
-			<-hold // heartbeats pass
+		if from != "n3" && to == "n3" && hasPayload(p) {
+			<-hold
 		}
 	})
 	c.Start("n3")

@@ -75,10 +75,7 @@ func TestCluster_wipedMinority(t *testing.T) {
 		return false
 	})
 	c.Agree("a", "b")
-	if err := c.Node(c.Leader()).Transfer(c.Context(), lost); err != nil {
-		t.Fatal(err)
-	}
-	c.Eventually("the wiped node leads", func() bool { return c.Leader() == lost })
+	c.leadBy(lost, itself)
 	c.Write("c")
 	c.Agree("a", "b", "c")
 	if got := len(c.Node(lost).Members(c.Context())); got != 3 {

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"leased/cluster"
+	"leased/test/proc"
 )
 
 // TestCluster_partition: of a leader that is cut off and the one that the others
@@ -23,29 +24,41 @@ func TestCluster_partition(t *testing.T) {
 	c := New(t, Options{})
 	c.Write("a")
 	c.Agree("a")
-	old := c.Leader()
-	term, _ := c.Node(old).Leadership()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	// It is cut off as it sends the command, and no earlier: on a busy machine it
 	// would have noticed by then, and refused it.
 	cut := make(chan struct{})
 	var once sync.Once
+	old, term := "", uint64(0)
 	c.Net.OnSend(func(from, _ string, p []byte) {
-		if from == old && bytes.Contains(p, []byte("lost")) {
-			once.Do(func() { c.Net.Isolate(old); close(cut) })
+		if bytes.Contains(p, []byte("lost")) {
+			once.Do(func() { c.Net.Isolate(from); old = from; close(cut) })
 		}
 	})
 	lost := make(chan error, 1)
-	go func() {
-		_, err := c.Node(old).Propose(ctx, []byte("lost"))
-		lost <- err
-	}()
-	select {
-	case <-cut:
-	case <-ctx.Done():
-		t.Fatal("the command is not sent")
-	}
+	c.steady("the command is sent", func(leader string) error {
+		n := c.Node(leader)
+		term, _ = n.Leadership()
+		go func() {
+			_, err := n.Propose(ctx, []byte("lost"))
+			lost <- err
+		}()
+		select {
+		case <-cut:
+			return nil
+		case err := <-lost:
+			select {
+			case <-cut: // both are ready
+				lost <- err
+				return nil
+			default:
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 	c.Net.OnSend(nil)
 	confirmed := make(chan error, 1)
 	go func() { confirmed <- c.Node(old).Confirm(ctx) }()
@@ -168,24 +181,26 @@ func TestCluster_disturbed(t *testing.T) {
 func TestCluster_transfer(t *testing.T) {
 	t.Parallel()
 	c := New(t, Options{})
-	leader := c.Leader()
-	target := c.Follower(leader)
-	if err := c.Node(target).Transfer(c.Context(), target); err != nil {
-		t.Fatal(err)
-	}
-	c.Eventually("the target leads", func() bool { return c.Leader() == target })
-	if err := c.Node(target).Transfer(c.Context(), target); err != nil {
-		t.Errorf("transfer to the leader: %v", err)
-	}
-	dead := c.Follower(target)
+	target := c.Follower(c.Leader())
+	c.leadBy(target, func(string) string { return target })
+	c.steady("the leader is handed leadership", func(leader string) error {
+		return c.Node(leader).Transfer(c.Context(), leader)
+	})
+	dead := c.Follower(c.Leader())
 	c.Net.Isolate(dead)
-	if err := c.Node(target).Transfer(c.Context(), dead); err == nil {
-		t.Error("leadership was handed to a node that is cut off")
-	}
-	c.Propose(target, "a")
-	if err := c.Node(target).Transfer(c.Context(), "n9"); !errors.Is(err, cluster.ErrNoMember) {
-		t.Errorf("transfer to nobody: %v, want %v", err, cluster.ErrNoMember)
-	}
+	c.steady("leadership stays", func(leader string) error {
+		if leader == dead {
+			t.Fatalf("%s leads, which is cut off", dead)
+		}
+		if err := c.Node(leader).Transfer(c.Context(), dead); err == nil {
+			t.Error("leadership was handed to a node that is cut off")
+		}
+		_, err := c.Node(leader).Propose(c.Context(), []byte("a"))
+		return err
+	})
+	c.steady("nobody can lead", func(leader string) error {
+		return wants(c.Node(leader).Transfer(c.Context(), "n9"), cluster.ErrNoMember, "")
+	})
 	c.Net.Heal()
 }
 
@@ -194,13 +209,12 @@ func TestCluster_transfer(t *testing.T) {
 func TestCluster_transfer_restarted(t *testing.T) {
 	c := New(t, Options{})
 	for range 6 {
-		leader := c.Leader()
-		target := c.Follower(leader)
-		c.Stop(target)
-		c.Start(target)
-		if err := c.Node(leader).Transfer(c.Context(), target); err != nil {
-			t.Errorf("transfer to a node that was started again: %v", err)
-		}
+		c.steady("transfer to a node that was started again", func(leader string) error {
+			target := c.Follower(leader)
+			c.Stop(target)
+			c.Start(target)
+			return c.Node(leader).Transfer(c.Context(), target)
+		})
 	}
 }
 
@@ -208,28 +222,36 @@ func TestCluster_transfer_restarted(t *testing.T) {
 // Commands are refused no longer than it takes to notice.
 func TestCluster_transfer_cut(t *testing.T) {
 	c := New(t, Options{})
-	leader := c.Leader()
-	target := c.Follower(leader)
+	late := proc.WatchLateness(t)
 	const timeoutNow = 3 // how raft's message to the next leader begins; no other message of this test does
-	var once sync.Once
-	c.Net.OnSend(func(from, to string, p []byte) {
-		if from == leader && to == target && p[0] == timeoutNow {
-			once.Do(func() { c.Net.Isolate(target) }) // and the message with it
+	c.steady("the target falls silent", func(leader string) error {
+		target, silent := c.Follower(leader), make(chan struct{})
+		var once sync.Once
+		c.Net.OnSend(func(from, to string, p []byte) {
+			if from == leader && to == target && p[0] == timeoutNow {
+				once.Do(func() { c.Net.Isolate(target); close(silent) }) // and the message with it
+			}
+		})
+		err := c.Node(leader).Transfer(c.Context(), target)
+		c.Net.OnSend(nil)
+		select {
+		case <-silent:
+		default:
+			return fmt.Errorf("%s was not told to lead: %w", target, err)
 		}
+		if err == nil {
+			t.Error("leadership went to a node that fell silent")
+		}
+		t.Logf("transfer: %v", err)
+		return nil
 	})
-	err := c.Node(leader).Transfer(c.Context(), target)
-	c.Net.OnSend(nil)
-	if err == nil {
-		t.Error("leadership went to a node that fell silent")
-	}
-	t.Logf("transfer: %v", err)
 	begin := time.Now()
 	c.Eventually("a node takes commands", func() bool {
 		_, err := c.Node(c.Leader()).Propose(c.Context(), []byte("a"))
 		return err == nil
 	})
 	// Uncut, raft's message would be waited for, and commands refused, for 1.6 s more.
-	took := time.Since(begin)
+	took := late.Took(begin)
 	t.Logf("commands were refused for %v after the transfer ended", took)
 	if took > time.Second {
 		t.Errorf("commands were refused for %v after the transfer ended, want less than 1s", took)
@@ -240,6 +262,7 @@ func TestCluster_transfer_cut(t *testing.T) {
 // to be missed first.
 func TestCluster_Close(t *testing.T) {
 	c := New(t, Options{})
+	late := proc.WatchLateness(t)
 	for range 3 {
 		leader := c.Leader()
 		other := c.Follower(leader)
@@ -250,7 +273,7 @@ func TestCluster_Close(t *testing.T) {
 			for {
 				id, next := n.Leader()
 				if id != leader && id != "" {
-					changed <- time.Since(begin)
+					changed <- late.Took(begin)
 					return
 				}
 				select {

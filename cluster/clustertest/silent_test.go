@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"leased/cluster"
+	"leased/test/proc"
 )
 
 // load has commands applied by whoever of the nodes leads, until the returned function
@@ -35,14 +36,15 @@ func (c *Cluster) load(nodes ...string) (stop func()) {
 // leadership handed over, while commands are applied.
 func TestCluster_silentMember(t *testing.T) {
 	c := New(t, Options{})
-	c.leadBy("n1")
+	c.leadBy("n1", itself)
 	c.Net.Isolate("n3")
 	defer c.load("n1", "n2")()
 	c.Eventually("more is applied during a look than a node may lack", func() bool {
 		leader := c.Leader()
+		term, _ := c.Node(leader).Leadership()
 		before := c.Node(leader).Status().CommitIndex
 		for _, m := range c.Node(leader).Members(c.Context()) {
-			if m.ID != "n3" && m.Error == "" && m.AppliedIndex+1024 >= before && !m.Healthy && c.Leader() == leader {
+			if m.ID != "n3" && m.Error == "" && m.AppliedIndex+1024 >= before && !m.Healthy && c.stillLeads(leader, term) {
 				t.Errorf("%s is not healthy: it has applied %d, and %d was committed before it was asked", m.ID, m.AppliedIndex, before)
 			}
 		}
@@ -68,12 +70,21 @@ func TestCluster_silentMember(t *testing.T) {
 // in which a leader that stops hands leadership over.
 func TestCluster_transfer_silent(t *testing.T) {
 	c := New(t, Options{})
-	c.leadBy("n2")
+	late := proc.WatchLateness(t)
 	c.Write("a")
-	c.Net.Isolate("n1")
-	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
-	defer cancel()
-	if err := c.Node("n2").Transfer(ctx, ""); err != nil {
-		t.Errorf("handing over leadership within a second: %v", err)
-	}
+	c.steady("handing over leadership within a second", func(leader string) error {
+		c.Net.Heal()
+		if leader != "n2" {
+			c.leadBy("n2", itself)
+		}
+		c.Net.Isolate("n1")
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+		defer cancel()
+		err := c.Node("n2").Transfer(ctx, "")
+		if err != nil && late.Took(begin) < 3*time.Second/4 {
+			return &busy{err}
+		}
+		return err
+	})
 }

@@ -21,7 +21,7 @@ func TestCluster_slowLink(t *testing.T) {
 	c := New(t, Options{Configure: func(cfg *cluster.Config) {
 		cfg.Snapshot = cluster.SnapshotConfig{Entries: 1 << 20, Interval: time.Hour} // none that could be sent
 	}})
-	c.leadBy("n1")
+	c.leadBy("n1", itself)
 	c.Stop("n3")
 	var wg sync.WaitGroup
 	for w := range 8 {

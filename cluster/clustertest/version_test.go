@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -14,19 +15,23 @@ func TestCluster_applies(t *testing.T) {
 	t.Parallel()
 	versions := map[string]int{"n1": 2, "n2": 2, "n3": 0}
 	c := New(t, Options{Configure: func(cfg *cluster.Config) { cfg.CommandVersion = versions[cfg.NodeID] }})
-	leader := c.Leader()
-	if err := c.Node(leader).Applies(c.Context(), 1); err != nil {
-		t.Errorf("the first version: %v", err)
+	c.steady("the first version", func(leader string) error { return c.Node(leader).Applies(c.Context(), 1) })
+	refuses := func(at, why string) error {
+		err := c.Node(at).Applies(c.Context(), 2)
+		if err == nil {
+			t.Errorf("asked at %s: got nil, want that %s", at, why)
+			return nil
+		}
+		if strings.Contains(err.Error(), why) {
+			return nil
+		}
+		return fmt.Errorf("asked at %s: %w, want that %s", at, err, why)
 	}
 	for _, id := range c.IDs() {
-		if err := c.Node(id).Applies(c.Context(), 2); err == nil || !strings.Contains(err.Error(), "node n3 runs an earlier release") {
-			t.Errorf("asked at %s: got %v, want that n3 runs an earlier release", id, err)
-		}
+		c.steady("n3 runs an earlier release", func(string) error { return refuses(id, "node n3 runs an earlier release") })
 	}
 	c.Stop("n3")
-	if err := c.Node(c.Leader()).Applies(c.Context(), 2); err == nil || !strings.Contains(err.Error(), "node n3 does not answer") {
-		t.Errorf("n3 is stopped: got %v", err)
-	}
+	c.steady("n3 is stopped", func(leader string) error { return refuses(leader, "node n3 does not answer") })
 	versions["n3"] = 3
 	c.Start("n3")
 	c.Eventually("all apply version 2", func() bool { return c.Node(c.Leader()).Applies(c.Context(), 2) == nil })
@@ -43,16 +48,22 @@ func TestCluster_earlierRelease(t *testing.T) {
 	c := New(t, Options{Configure: func(cfg *cluster.Config) { cfg.CommandVersion = versions[cfg.NodeID] }})
 	c.Write("a")
 	c.Start("n4")
-	err := c.Node(c.Leader()).AddMember(c.Context(), "n4", Address("n4"), false)
-	if !errors.Is(err, cluster.ErrRefused) || !strings.Contains(err.Error(), "node n4 runs an earlier release") {
-		t.Errorf("adding a node of an earlier release: got %v, want it refused", err)
-	}
+	c.steady("a node of an earlier release is refused", func(leader string) error {
+		err := c.Node(leader).AddMember(c.Context(), "n4", Address("n4"), false)
+		if err == nil {
+			t.Fatal("a node of an earlier release was added")
+		}
+		if errors.Is(err, cluster.ErrRefused) && strings.Contains(err.Error(), "node n4 runs an earlier release") {
+			return nil
+		}
+		return err
+	})
 	c.Stop("n4")
 	versions["n4"] = 2
 	c.Start("n4")
-	if err := c.Node(c.Leader()).AddMember(c.Context(), "n4", Address("n4"), true); err != nil {
-		t.Errorf("adding it with this release: %v", err)
-	}
+	c.steady("adding it with this release", func(leader string) error {
+		return c.Node(leader).AddMember(c.Context(), "n4", Address("n4"), true)
+	})
 
 	lost := c.Follower(c.Leader(), "n4")
 	c.Stop(lost)
