@@ -3,6 +3,7 @@ package proc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -62,9 +63,7 @@ func TestProxy(t *testing.T) {
 	if got, err := receive(conn, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the reply is %q, %v, want none", got, err)
 	}
-	if got := v.Do(t, "GET", "a"); got != "2" {
-		t.Errorf("the key is %q, want that the request reached the server", got)
-	}
+	proc.Until(t, "the request has reached the server", proc.Patience, func() bool { return v.Do(t, "GET", "a") == "2" })
 	p.Set(t, proc.Pass)
 	if _, err := receive(conn, 5*time.Second); !errors.Is(err, io.EOF) {
 		t.Errorf("the connection ends with %v, want EOF", err)
@@ -127,9 +126,7 @@ func TestProxy_SetFrom(t *testing.T) {
 		if got, err := receive(one, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%v: the reply is %q, %v, want none", traffic, got, err)
 		}
-		if n := p.Dropped(); n == 0 {
-			t.Errorf("%v: nothing is swallowed", traffic)
-		}
+		proc.Until(t, fmt.Sprint(traffic, ": something is swallowed"), proc.Patience, func() bool { return p.Dropped() > 0 })
 	}
 	p.Set(t, proc.Pass)
 	if n := p.Dropped(); n != 0 {
