@@ -57,10 +57,15 @@ func TestCluster_wipedNode(t *testing.T) {
 	c.Launch(t, wiped)
 	wiped.WaitReady(t)
 	c.Healthy(t)
-	proc.Succeeds(t, "leadership is handed to it", proc.Patience, func() error { return leader.Only(t).Transfer(t.Context(), wiped.ID) })
-	if now, _ := c.Leader(t, wiped); now != wiped {
-		t.Errorf("%s leads, want the node that was wiped, %s", now.ID, wiped.ID)
-	}
+	proc.Succeeds(t, "the node that was wiped leads", proc.Patience, func() error {
+		if err := leader.Only(t).Transfer(t.Context(), wiped.ID); err != nil {
+			return err
+		}
+		if now, _ := c.Leader(t, wiped); now != wiped {
+			return fmt.Errorf("%s leads, not %s", now.ID, wiped.ID)
+		}
+		return nil
+	})
 	for _, n := range c.Nodes {
 		one := n.Only(t)
 		l := load{leases: held}

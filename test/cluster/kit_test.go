@@ -41,6 +41,7 @@ func releaseRequest(l *api.Lease) client.ReleaseRequest {
 // it was promised.
 type load struct {
 	stop func()
+	late *proc.Lateness
 
 	mu       sync.Mutex
 	grants   []time.Time
@@ -54,7 +55,7 @@ type load struct {
 func startLoad(t *testing.T, c *proc.Cluster, workers, attempts int) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{}
+	l := &load{late: proc.WatchLateness(t)}
 	var wg sync.WaitGroup
 	for w := range workers {
 		servers := make([]*client.Client, len(c.Nodes))
@@ -144,7 +145,8 @@ func (l *load) granted() int {
 	return len(l.grants)
 }
 
-// longestPause returns the longest time without a grant since then.
+// longestPause returns the longest time without a grant since then, but for that in
+// which the machine let its processes wait.
 func (l *load) longestPause(since time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,7 +155,7 @@ func (l *load) longestPause(since time.Time) time.Duration {
 	longest, last := time.Duration(0), since
 	for _, at := range grants {
 		if at.After(last) {
-			longest, last = max(longest, at.Sub(last)), at
+			longest, last = max(longest, at.Sub(last)-l.late.Between(last, at)), at
 		}
 	}
 	return longest

@@ -14,6 +14,7 @@ import (
 type stage struct {
 	store contract.Store
 	ns    string
+	late  *proc.Lateness
 }
 
 // operation is one call and what can be known of it afterwards.
@@ -38,7 +39,7 @@ func retention() contract.Retention {
 
 func newStage(t *testing.T, s contract.Store, ns string) *stage {
 	t.Helper()
-	return &stage{store: s, ns: ns}
+	return &stage{store: s, ns: ns, late: proc.WatchLateness(t)}
 }
 
 func (st *stage) acquire(name string) *contract.AcquireRequest {

@@ -155,7 +155,7 @@ func play(t *testing.T, s *scene, ns string, w want) {
 		if s.later && o.reads {
 			right = append(codes{served}, right...)
 		}
-		calls.Go(func() { o.call(t, right) })
+		calls.Go(func() { o.call(t, st.late, right) })
 	}
 	calls.Go(func() { st.checkHealth(t, w.ready || s.later) })
 	calls.Wait()
@@ -173,13 +173,13 @@ func play(t *testing.T, s *scene, ns string, w want) {
 }
 
 // call makes the operation's call and holds its answer to the table.
-func (o *operation) call(t *testing.T, want codes) {
+func (o *operation) call(t *testing.T, late *proc.Lateness, want codes) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 	defer cancel()
 	began := time.Now()
 	err := o.do(ctx)
-	took := time.Since(began)
+	took := late.Took(began)
 	o.got = contract.CodeOf(err)
 	if !slices.Contains(want, o.got) {
 		t.Errorf("%s: answered %v after %v, want %v", o.name, answer(err), took.Round(time.Millisecond), want)
@@ -262,7 +262,7 @@ func (st *stage) checkHealth(t *testing.T, mayBeReady bool) {
 	defer cancel()
 	began := time.Now()
 	h, err := st.store.Health(ctx, &contract.HealthRequest{Namespace: st.ns})
-	if took := time.Since(began); took > callTimeout+contract.AnswerSlack {
+	if took := st.late.Took(began); took > callTimeout+contract.AnswerSlack {
 		t.Errorf("health: answered after %v, want at most %v", took, callTimeout+contract.AnswerSlack)
 	}
 	switch {
@@ -288,7 +288,7 @@ func (st *stage) checkServes(t *testing.T) {
 		_, err := st.store.Acquire(ctx, st.acquire(fmt.Sprintf("again-%d", n)))
 		return err
 	})
-	if took := time.Since(began); took > serveWithin {
+	if took := st.late.Took(began); took > serveWithin {
 		t.Errorf("the store serves again %v after the situation, want at most %v", took, serveWithin)
 	}
 }
