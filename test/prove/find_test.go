@@ -14,6 +14,19 @@ const (
 	atLeast = 5 * time.Second
 )
 
+// insist goes on, with nothing more that happens, until what may not be scarce is not:
+// how much of it is among so many calls is left to chance, and to how much the machine
+// has to do.
+func (r *run) insist() {
+	r.t.Helper()
+	for began := time.Now(); r.scarce() != "" && time.Since(began) < budget; {
+		r.history.Faults = append(r.history.Faults, r.stalls.stop()...)
+		r.resume()
+		r.await(100)
+		r.collect()
+	}
+}
+
 // find goes on until the rule is seen broken, and wants that to be within the budget; or
 // without a rule nothing to be.
 func (r *run) find(rule string) {

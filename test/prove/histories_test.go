@@ -24,6 +24,7 @@ func TestHistories(t *testing.T) {
 			r.torment(lasting)
 			r.await(400)
 			r.collect()
+			r.insist()
 			bad := r.judge()
 			r.wantEnough()
 			for _, v := range bad {
