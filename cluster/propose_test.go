@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"leased/contract"
+	"leased/test/proc"
 )
 
 func TestNode_Propose_answers(t *testing.T) {
@@ -55,6 +56,7 @@ func TestNode_Propose_answers(t *testing.T) {
 
 // TestNode_Propose_deadline blocks the FSM: the caller must not wait for it.
 func TestNode_Propose_deadline(t *testing.T) {
+	late := proc.WatchLateness(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	fsm := new(ledger)
 	n := lead(t, testConfig(t.TempDir()), fsm)
@@ -74,7 +76,7 @@ func TestNode_Propose_deadline(t *testing.T) {
 		})
 	})}
 	_, err := n.Propose(ending, []byte("slow"))
-	if over := time.Since(deadline); over > contract.AnswerSlack {
+	if over := late.Took(deadline); over > contract.AnswerSlack {
 		t.Errorf("Propose returned %v after the deadline, want at most %v", over, contract.AnswerSlack)
 	}
 	if !errors.Is(err, ErrNoAnswer) || !errors.Is(err, context.DeadlineExceeded) {
