@@ -271,7 +271,7 @@ func TestAway(t *testing.T) {
 
 // brief is the TTL of a lease that is waited for, and which a busy machine still
 // renews in time.
-const brief = 3 * time.Second
+const brief = 8 * time.Second
 
 // testDead: another had the key meanwhile. The job is lost, and does nothing more.
 func testDead(b *bench) {

@@ -15,10 +15,6 @@ import (
 	"leased/test/proc"
 )
 
-// told is the TTL of a lease whose end is soon told, with its next renewal at the
-// latest, and which a busy machine does not let run out before that.
-const told = 6 * time.Second
-
 // serve starts a server.
 func serve(t *testing.T) *proc.Server {
 	t.Helper()
@@ -49,7 +45,8 @@ type rig struct {
 	changed chan struct{}
 }
 
-// newRig opens a runner; change may be nil.
+// newRig opens a runner; change may be nil. That a lease is over is told with its next
+// renewal at the latest, and no machine is so busy that it runs out before.
 func newRig(t *testing.T, url string, handler runner.Handler, change func(*runner.Options)) *rig {
 	t.Helper()
 	g := &rig{t: t, c: connect(t, url), changed: make(chan struct{})}

@@ -142,7 +142,7 @@ func (g *rig) revoke(task *runner.Task) {
 func testRevoked(on *subject) {
 	t, url := on.t, on.url
 	started := make(chan *runner.Task)
-	g := newRig(t, url, untilTold(started), func(o *runner.Options) { o.TTL = told })
+	g := newRig(t, url, untilTold(started), nil)
 	stop := g.run()
 	g.submit("a")
 	task := <-started
@@ -177,7 +177,7 @@ func testLateSuccess(on *subject) {
 		started <- task
 		<-ctx.Done()
 		return nil
-	}, func(o *runner.Options) { o.TTL = told })
+	}, nil)
 	g.run()
 	g.submit("a")
 	g.revoke(<-started)
@@ -203,7 +203,7 @@ func deaf(started chan<- *runner.Task, let <-chan struct{}) runner.Handler {
 func testIgnoresLoss(on *subject) {
 	t, url := on.t, on.url
 	started, let := make(chan *runner.Task), make(chan struct{})
-	g := newRig(t, url, deaf(started, let), func(o *runner.Options) { o.TTL, o.StopWithin = told, 50*time.Millisecond })
+	g := newRig(t, url, deaf(started, let), func(o *runner.Options) { o.StopWithin = 50 * time.Millisecond })
 	stop := g.run()
 	g.submit("a")
 	g.revoke(<-started)
