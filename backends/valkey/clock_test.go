@@ -173,6 +173,7 @@ func TestWaiter_diesAndIsOver(t *testing.T) {
 	b.eventually("it waits", func() bool { return b.health().Waiters == 1 })
 	doomed.Kill()
 	<-gone
+	dead := b.believed()
 	if _, err := b.store.Release(b.within(proc.Patience), releaseOf(held, b.ids.Add(1))); err != nil {
 		t.Fatal(err)
 	}
@@ -189,6 +190,7 @@ func TestWaiter_diesAndIsOver(t *testing.T) {
 	if n := b.server.Do(t, "ZCARD", untaken); n != "1" {
 		t.Fatalf("%s grants that nobody took, want 1 still", n)
 	}
+	dead()
 	b.eventually("the waiter is known to be dead", func() bool { return b.server.Do(t, "ZCARD", untaken) == "0" })
 	res, err := b.store.Renew(context.Background(), b.renewOf(next))
 	if err != nil || res.Outcome != contract.OutcomeRenewed {

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	vendor "github.com/valkey-io/valkey-go"
 
 	"leased/backends/valkey"
 	"leased/contract"
@@ -178,6 +181,16 @@ func (b *bench) expect(situation string, cs calls, limit time.Duration, want ...
 	}
 }
 
+// expectAtOnce is expect for calls that are made at the same time.
+func (b *bench) expectAtOnce(situation string, cs calls, limit time.Duration, want ...contract.Code) {
+	b.Helper()
+	var all sync.WaitGroup
+	for name, call := range cs {
+		all.Go(func() { b.expect(situation, calls{name: call}, limit, want...) })
+	}
+	all.Wait()
+}
+
 func (b *bench) health() contract.Health {
 	b.Helper()
 	h, err := b.store.Health(b.within(proc.Patience), &contract.HealthRequest{Namespace: "bench"})
@@ -200,6 +213,75 @@ func (b *bench) serves() {
 		res, err := b.store.Acquire(b.within(time.Second), b.acquireOf(fmt.Sprint("again-", b.ids.Add(1))))
 		return err == nil && res.Outcome == contract.OutcomeAcquired
 	})
+}
+
+// believed has the server believe that every gateway lives, and that turns which nobody
+// took have only come, until the function that it returns is called, which has it
+// believe that they are dead. Otherwise a test of what is believed for a second is one
+// of how busy the machine is.
+func (b *bench) believed() (end func()) {
+	b.Helper()
+	const script = `local t = redis.call('TIME')
+		local at = string.format('%.0f', t[1] * 1000000 + t[2] + ARGV[1])
+		for _, z in ipairs(KEYS) do
+			for _, m in ipairs(redis.call('ZRANGE', z, 0, -1)) do redis.call('ZADD', z, 'XX', at, m) end;
+		end
+		return 'done'`
+	c, err := vendor.NewClient(vendor.ClientOption{InitAddress: []string{b.server.Addr}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	base := b.store.Base("bench")
+	set := func(d time.Duration) {
+		do := c.B().Eval().Script(script).Numkeys(2).Key(base+":g", base+":u").Arg(fmt.Sprint(d.Microseconds())).Build()
+		if got, err := c.Do(context.Background(), do).ToString(); err != nil || got != "done" {
+			b.Errorf("what the server believes could not be changed: %s, %v", got, err)
+		}
+	}
+	set(time.Hour)
+	// Gateways that beat have less believed of all, and of turns, after a stall.
+	var running sync.WaitGroup
+	stop := make(chan struct{})
+	running.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				set(time.Hour)
+			}
+		}
+	})
+	end = sync.OnceFunc(func() {
+		close(stop)
+		running.Wait()
+		set(-time.Second)
+		c.Close()
+	})
+	b.Cleanup(end)
+	return end
+}
+
+// slowest asks the server for something all the time until it is called, which returns
+// how long the slowest answer took: how much a busy machine takes from everybody.
+func (b *bench) slowest() func() time.Duration {
+	b.Helper()
+	stop, took := make(chan struct{}), make(chan time.Duration, 1)
+	go func() {
+		most := time.Duration(0)
+		for {
+			began := time.Now()
+			_, _ = b.store.List(b.within(proc.Patience), &contract.ListRequest{Namespace: "nothing"})
+			most = max(most, time.Since(began))
+			select {
+			case <-stop:
+				took <- most
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() time.Duration { close(stop); return <-took }
 }
 
 // unreachable returns once the store knows that its connections are gone and that

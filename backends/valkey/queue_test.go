@@ -200,10 +200,13 @@ func TestQueue_manyAwayHadTheirTurn(t *testing.T) {
 	for range 140 {
 		last = b.acquireOf("key")
 		last.Wait = time.Millisecond
-		if res, err := b.store.Acquire(b.within(proc.Patience), last); err != nil || res.Outcome != contract.OutcomeConflict {
+		// On a busy machine the answer does not wait for the goodbye.
+		res, err := b.store.Acquire(b.within(proc.Patience), last)
+		if res.Outcome != contract.OutcomeConflict && contract.CodeOf(err) != contract.CodeOutcomeUnknown {
 			t.Fatalf("a wait that ends: got %v, error %v", res.Outcome, err)
 		}
 	}
+	b.eventually("all are away", func() bool { return b.health().Waiters == 0 })
 	order := make(chan *contract.Lease, 3)
 	wait := func(r *contract.AcquireRequest, waiters int64) {
 		t.Helper()

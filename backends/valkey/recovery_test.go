@@ -124,12 +124,13 @@ func TestRecovery_Sentinel(t *testing.T) {
 	t.Parallel()
 	primary := proc.StartValkey(t)
 	replica := proc.StartReplica(t, primary)
-	sentinel := proc.StartSentinel(t, "leases", primary)
+	sentinel := proc.StartPatientSentinel(t, "leases", primary)
 	sentinel.Eventually(t, "the sentinel knows the replica", func(s string) bool { return s != "" }, "SENTINEL", "REPLICAS", "leases")
 	b := on(t, primary, valkey.Config{Addresses: []string{sentinel.Addr}, SentinelMaster: "leases"})
 	held := b.grant("held")
 	primary.Do(t, "WAIT", "1", "2000")
 	primary.Kill()
+	sentinel.Hurry(t, "leases")
 	replica.Eventually(t, "the replica is promoted", func(s string) bool { return len(s) > 6 && s[:6] == "master" }, "ROLE")
 	b.serves()
 	b.expect("after the fail-over", calls{"renew": b.mutations(held)["renew"]}, proc.Patience, 0)
@@ -193,7 +194,8 @@ func TestExpiry_recordedLate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.acquireOf("brief")
-	r.TTL, r.Retention = 300*time.Millisecond, contract.Retention{Idempotency: time.Second, History: 4 * time.Second, HistoryPerKey: 64}
+	// It is not over before its gateway is, which would record that.
+	r.TTL, r.Retention = 4*time.Second, contract.Retention{Idempotency: time.Second, History: 4 * time.Second, HistoryPerKey: 64}
 	gone := open(t, valkey.Config{Addresses: []string{b.server.Addr}})
 	if err := b.store.Close(b.within(proc.Patience)); err != nil {
 		t.Fatal(err)
@@ -203,7 +205,7 @@ func TestExpiry_recordedLate(t *testing.T) {
 		t.Fatalf("acquire: %v, %v", res.Outcome, err)
 	}
 	gone.Kill()
-	contracttest.AdvanceRealTime(t, r.Retention.History+time.Second)
+	contracttest.AdvanceRealTime(t, r.TTL+r.Retention.History+time.Second)
 	late := open(t, valkey.Config{Addresses: []string{b.server.Addr}})
 	defer func() { _ = late.Close(b.within(proc.Patience)) }()
 	got, err := late.Get(b.within(proc.Patience), &contract.GetRequest{Namespace: r.Namespace, LeaseID: res.Lease.ID})
@@ -258,7 +260,7 @@ func TestCluster_OneNodeDown(t *testing.T) {
 	try := func(i int) error {
 		r := b.acquireOf(fmt.Sprint("key-", b.ids.Add(1)))
 		r.Namespace = fmt.Sprint("ns-", i)
-		_, err := b.store.Acquire(b.within(time.Second), r)
+		_, err := b.store.Acquire(b.within(proc.Patience), r)
 		return err
 	}
 	const spaces = 12 // enough to be on all nodes, for any hash worth its name

@@ -24,13 +24,21 @@ type full struct {
 func fill(l *net.TCPListener) (*full, error) {
 	b := &full{listener: l}
 	err := b.backlog(0)
-	for err == nil {
-		var c net.Conn
-		if c, err = net.DialTimeout("tcp", l.Addr().String(), ignoredAfter); err == nil {
+	// A dial of a process that was not run meanwhile ends as one that is ignored does:
+	// it takes several in a row.
+	for ignored := 0; err == nil && ignored < 3; {
+		c, failed := net.DialTimeout("tcp", l.Addr().String(), ignoredAfter)
+		switch e, ok := errors.AsType[net.Error](failed); {
+		case failed == nil:
 			b.held = append(b.held, c)
+			ignored = 0
+		case ok && e.Timeout():
+			ignored++
+		default:
+			err = failed
 		}
 	}
-	if e, ok := errors.AsType[net.Error](err); !ok || !e.Timeout() {
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("ignore who dials: %w", err), b.drain())
 	}
 	return b, nil

@@ -212,12 +212,33 @@ func (v *Valkey) CatchUp(t TB, primary *Valkey) {
 }
 
 // StartSentinel starts a sentinel that watches primary under the name, alone
-// enough to decide, and fast.
+// enough to decide, and fast: one that is silent for half a second is down. On a busy
+// machine a primary that lives can be silent for as long; see StartPatientSentinel.
 func StartSentinel(t TB, name string, primary *Valkey) *Valkey {
+	t.Helper()
+	return startSentinel(t, name, primary, sentinelHurry)
+}
+
+// StartPatientSentinel is StartSentinel for a primary that is to live until it is
+// killed: before Hurry the sentinel takes nobody for down who has not ended.
+func StartPatientSentinel(t TB, name string, primary *Valkey) *Valkey {
+	t.Helper()
+	return startSentinel(t, name, primary, time.Hour)
+}
+
+// Hurry has a patient sentinel decide as fast as another one.
+func (v *Valkey) Hurry(t TB, name string) {
+	t.Helper()
+	v.Do(t, "SENTINEL", "SET", name, "down-after-milliseconds", strconv.FormatInt(sentinelHurry.Milliseconds(), 10))
+}
+
+const sentinelHurry = 500 * time.Millisecond
+
+func startSentinel(t TB, name string, primary *Valkey, downAfter time.Duration) *Valkey {
 	t.Helper()
 	v := startValkey(t, "valkey-sentinel", []string{
 		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1", name, primary.port),
-		fmt.Sprintf("sentinel down-after-milliseconds %s 500", name),
+		fmt.Sprintf("sentinel down-after-milliseconds %s %d", name, downAfter.Milliseconds()),
 		fmt.Sprintf("sentinel failover-timeout %s 3000", name),
 	}, nil)
 	return v
