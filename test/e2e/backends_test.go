@@ -74,7 +74,7 @@ func TestBackends_noRaft(t *testing.T) {
 backends: {cache: {type: valkey, addresses: ["%s"]}}
 `, valkey.Addr))
 	g := &gatewayUnderTest{t: t, url: leased.URL, hidden: []string{valkey.Addr}}
-	g.recovers("default")
+	g.served("default")
 	g.ready("default")
 	if _, err := os.Stat(filepath.Join(dir, "data")); err == nil {
 		t.Errorf("there is a raft node's data, though no backend asks for one")
@@ -183,6 +183,13 @@ func (g *gatewayUnderTest) cycle(namespace string, within time.Duration) error {
 	return err
 }
 
+// served wants a namespace to be served that has been well since before the gateway
+// began: nobody is promised how soon that is.
+func (g *gatewayUnderTest) served(namespace string) {
+	g.t.Helper()
+	proc.Succeeds(g.t, namespace+" is served", proc.Patience, func() error { return g.cycle(namespace, time.Second) })
+}
+
 // recovers wants a namespace to be served soon after its backend came back.
 func (g *gatewayUnderTest) recovers(namespace string) {
 	g.t.Helper()
@@ -219,7 +226,7 @@ func TestBackends_stop(t *testing.T) {
 	leased := proc.StartLeasedOn(t, proc.Build(t, "leased/cmd/leased"), t.TempDir(), onThree(valkey.Addr, strings.TrimPrefix(etcd.Endpoints()[0], "http://")))
 	g := &gatewayUnderTest{t: t, url: leased.URL}
 	for _, ns := range []string{"on-raft", "on-valkey", "on-etcd"} {
-		g.recovers(ns)
+		g.served(ns)
 	}
 	valkey.Pause(t)
 	etcd.Pause(t, 0)
@@ -240,7 +247,7 @@ func TestBackends_expiries(t *testing.T) {
 	g := &gatewayUnderTest{t: t, url: leased.URL}
 	var want []string
 	for _, ns := range []string{"on-raft", "on-valkey", "on-etcd"} {
-		g.recovers(ns)
+		g.served(ns)
 		c, err := client.New(client.Options{Servers: []string{g.url}, Namespace: ns})
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ type holder struct {
 // for.
 func holderAt(t *testing.T, g *gatewayUnderTest) *holder {
 	t.Helper()
-	g.recovers("default")
+	g.served("default")
 	c, err := client.New(client.Options{Servers: []string{g.url}, Timeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestFailOver_sentinel(t *testing.T) {
 	host, port, _ := strings.Cut(between.Address, ":")
 	replica := proc.StartValkey(t, "replicaof", host+" "+port)
 	replica.Eventually(t, "the replica follows", func(s string) bool { return strings.Contains(s, "master_link_status:up") }, "INFO", "replication")
-	sentinel := proc.StartSentinel(t, "leases", primary)
+	sentinel := proc.StartPatientSentinel(t, "leases", primary)
 	sentinel.Eventually(t, "the sentinel knows the replica", func(s string) bool { return s != "" }, "SENTINEL", "REPLICAS", "leases")
 	leased := proc.StartLeasedOn(t, proc.Build(t, "leased/cmd/leased"), t.TempDir(), fmt.Sprintf(`
 backends: {cache: {type: valkey, addresses: ["%s"], sentinel_master: leases}}
@@ -99,6 +99,7 @@ backends: {cache: {type: valkey, addresses: ["%s"], sentinel_master: leases}}
 	between.Set(t, proc.Refuse) // what comes now the replica misses
 	lost := h.grant("lost")
 	primary.Kill()
+	sentinel.Hurry(t, "leases")
 	replica.Eventually(t, "the replica is promoted", func(s string) bool { return strings.HasPrefix(s, "master") }, "ROLE")
 	h.passesOn("held", held)
 	if err := h.renew(lost); !errors.Is(err, client.ErrNotFound) {

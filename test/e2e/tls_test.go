@@ -43,8 +43,8 @@ namespaces:
 	}
 	t.Run("the right files", func(t *testing.T) {
 		g, _ := serve(t, fmt.Sprintf("ca: %s, cert: %s, key: %s", authority.CA, clientCert, clientKey))
-		g.recovers("on-valkey")
-		g.recovers("on-etcd")
+		g.served("on-valkey")
+		g.served("on-etcd")
 		g.ready("on-valkey", "on-etcd")
 	})
 	for name, tls := range map[string]string{
