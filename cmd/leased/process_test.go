@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 // patience bounds everything that a test waits for. It is no measurement.
 const patience = 30 * time.Second
 
+// servePatience is patience for the start of a server, under the race detector: what
+// takes a second on a machine of its own has taken 30 on two cores with 32 to run.
+const servePatience = 2 * time.Minute
+
 // process is a running leased command.
 type process struct {
 	t      *testing.T
@@ -51,6 +55,12 @@ func start(t *testing.T, dir string, environ []string, args ...string) *process 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startProgram(t, exe, dir, environ, args...)
+}
+
+// startProgram is start for another program.
+func startProgram(t *testing.T, exe, dir string, environ []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, stdout: newLines(), stderr: newLines(), done: make(chan struct{})}
 	p.cmd = exec.Command(exe, args...)
 	p.cmd.Dir = dir
@@ -107,7 +117,7 @@ func serveIn(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
 	p := start(t, dir, nil, append([]string{"serve", "--http.listen", "127.0.0.1:0"}, args...)...)
 	s := &server{process: p}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servePatience)
 	defer cancel()
 	for s.curl == "" {
 		line, err := p.stdout.next(ctx, p.done)

@@ -41,7 +41,7 @@ func TestRun_reader(t *testing.T) {
 			}
 			// Long enough for the pipe to be full, and for the lease to end if nobody
 			// told the supervisor that it is renewed.
-			cmd := exec.Command(exe, runArgs(t, "trap 'echo hup; exit 5' HUP; echo > started; n=0; while test $n -lt 1500 && ! test -e stop; do sleep 0.02; n=$((n+1)); done; exit 7", "--json", "--ttl", "3s")...)
+			cmd := exec.Command(exe, runArgs(t, "trap 'echo hup; exit 5' HUP; echo > started; n=0; while test $n -lt 3000 && ! test -e stop; do sleep 0.02; n=$((n+1)); done; exit 7", "--json", "--ttl", "5s")...)
 			cmd.Dir = t.TempDir()
 			cmd.Env = []string{asLeased + "=1", "PATH=" + os.Getenv("PATH"), "LEASED_SERVER=" + s.url, "GORACE=atexit_sleep_ms=0"}
 			cmd.Stderr = w
@@ -65,7 +65,7 @@ func TestRun_reader(t *testing.T) {
 			select {
 			case <-ended:
 				t.Fatalf("it ended with %v", cmd.ProcessState)
-			case <-time.After(9 * time.Second):
+			case <-time.After(15 * time.Second):
 			}
 			if err := os.WriteFile(filepath.Join(cmd.Dir, "stop"), nil, 0o600); err != nil {
 				t.Fatal(err)

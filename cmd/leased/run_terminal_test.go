@@ -104,13 +104,14 @@ func TestRun_terminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leased := func(name, command string) string {
-		return fmt.Sprintf("%s run --tenant acme --target name:%s --actor a --ttl 5s -- %s\n", filepath.Clean(exe), name, command)
+	leased := func(name, ttl, command string) string {
+		return fmt.Sprintf("%s run --tenant acme --target name:%s --actor a --ttl %s -- %s\n", filepath.Clean(exe), name, ttl, command)
 	}
+	const long = "5m" // what is stopped for a moment must not have lost it, on any machine
 	s := newShell(t, "LEASED_SERVER="+server.url)
 	s.sees("> ")
 
-	s.types(leased("keys", "cat"))
+	s.types(leased("keys", long, "cat"))
 	s.sees("token")
 	s.types("typed\n")
 	s.sees("typed\r\n") // the echo
@@ -129,7 +130,7 @@ func TestRun_terminal(t *testing.T) {
 	s.sees("code=130")
 
 	// Without having the terminal: nobody asked for it.
-	s.types(leased("sleep", "sleep 600"))
+	s.types(leased("sleep", long, "sleep 600"))
 	s.sees("token")
 	s.types("\x03")
 	s.sees("SIGINT")
@@ -137,7 +138,7 @@ func TestRun_terminal(t *testing.T) {
 	s.sees("code=130")
 
 	// Stopped for longer than the lease lives: it must not go on.
-	s.types(leased("stopped", "cat"))
+	s.types(leased("stopped", "5s", "cat"))
 	s.sees("token")
 	s.types("x\n")
 	s.sees("x\r\nx")
