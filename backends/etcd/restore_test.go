@@ -139,6 +139,7 @@ func TestStore_Watch_tokenEnds(t *testing.T) {
 		}
 	}
 	s := openOn(t, etcd.Config{Endpoints: server.Endpoints(), Username: "root", Password: "secret"})
+	untilReady(t, s)
 	stream, err := s.Watch(within(t, proc.Patience), &contract.WatchRequest{Namespace: "test"})
 	if err != nil {
 		t.Fatal(err)

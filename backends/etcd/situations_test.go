@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -89,6 +90,19 @@ func openOn(t *testing.T, c etcd.Config) *etcd.Store {
 		_ = s.Close(ctx)
 	})
 	return s
+}
+
+// untilReady waits until a store has authenticated itself: a password is meant to take
+// much of a machine, and on a busy one more than the second that a call waits for it.
+func untilReady(t *testing.T, s *etcd.Store) {
+	t.Helper()
+	proc.Succeeds(t, "the store is ready", proc.Patience, func() error {
+		h, err := s.Health(t.Context(), &contract.HealthRequest{Namespace: "test"})
+		if err == nil && !h.Ready {
+			err = errors.New(h.Detail)
+		}
+		return err
+	})
 }
 
 func testAcquire(t *testing.T, name, request string) *contract.AcquireRequest {
@@ -342,6 +356,7 @@ func TestStore_authentication(t *testing.T) {
 		}
 	}
 	s := openOn(t, etcd.Config{Endpoints: server.Endpoints(), Username: "gateway", Password: "secret"})
+	untilReady(t, s)
 	grantOn(t, s, "first")
 	timer := time.NewTimer(2500 * time.Millisecond) // beyond the life of a token
 	<-timer.C
