@@ -109,6 +109,8 @@ func checkReady(ctx context.Context, s *openSubject, report *contractReport) err
 			return nil
 		case err == nil:
 			last = h
+		case ctx.Err() != nil && last.Detail != "":
+			// This look was cut off; why the store is not ready an earlier one has said.
 		default:
 			last.Detail = detailOf(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,6 +140,32 @@ func (w *interrupting) Write(p []byte) (int, error) {
 		w.interrupt()
 	}
 	return n, err
+}
+
+// reluctant is a store that says why it cannot serve, and nothing when it is asked
+// for less than a second.
+type reluctant struct{ contract.Store }
+
+func (reluctant) Health(ctx context.Context, _ *contract.HealthRequest) (contract.Health, error) {
+	if end, _ := ctx.Deadline(); time.Until(end) < time.Second {
+		<-ctx.Done()
+		return contract.Health{}, contract.Lost(ctx)
+	}
+	return contract.Health{Detail: "the policy is wrong"}, nil
+}
+
+func (reluctant) Close(context.Context) error { return nil }
+
+// TestCheckReady_cutOff: that the last look at a store was cut off is not why it
+// cannot serve.
+func TestCheckReady_cutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := &openSubject{store: func() (contract.Store, error) { return reluctant{}, nil }}
+		err := checkReady(t.Context(), open, newContractReport(&env{stdout: io.Discard, now: time.Now}, &subject{}, 1))
+		if want := (&notReadyError{why: "the policy is wrong"}).Error(); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
 }
 
 // TestRunRules_ended: no rule is begun when the time is over, to be called broken for
