@@ -126,6 +126,8 @@ func (s *state) keepBulk(b *bulk) {
 	if len(b.items) == 0 {
 		return
 	}
+	// Most may have been refused, and room for theirs would be kept as long as the rest.
+	b.items = append(make([]bulkItem, 0, len(b.items)), b.items...)
 	slices.SortFunc(b.items, func(a, b bulkItem) int { return compareScope(a.scope, b.scope) })
 	s.bulks.Set(b)
 	s.bulkDrops.Set(b)
@@ -176,19 +178,21 @@ func (s *state) dropAnswers(limit int) {
 
 // eachAnswer calls f for every answer, by scope, until f fails.
 func (s *state) eachAnswer(f func(answer) error) error {
-	var left byScope
-	s.bulks.Scan(func(b *bulk) bool { left = append(left, *b); return true })
+	left := make(bulkHeap, 0, s.bulks.Len())
+	s.bulks.Scan(func(b *bulk) bool { left = append(left, &bulkHead{scope: b.items[0].scope, of: b}); return true })
 	heap.Init(&left)
 	bulked := func(before func(contract.Scope) bool) error {
-		for len(left) > 0 && before(left[0].items[0].scope) {
-			if err := f(left[0].answer(&left[0].items[0])); err != nil {
+		for len(left) > 0 && before(left[0].scope) {
+			h := left[0]
+			if err := f(h.of.answer(&h.of.items[h.at])); err != nil {
 				return err
 			}
-			if left[0].items = left[0].items[1:]; len(left[0].items) == 0 {
+			if h.at++; h.at == len(h.of.items) {
 				heap.Pop(&left)
-			} else {
-				heap.Fix(&left, 0)
+				continue
 			}
+			h.scope = h.of.items[h.at].scope
+			heap.Fix(&left, 0)
 		}
 		return nil
 	}
@@ -203,16 +207,22 @@ func (s *state) eachAnswer(f func(answer) error) error {
 	return bulked(func(contract.Scope) bool { return true })
 }
 
-// byScope is a heap of what is left of renewals, by the first scope of each.
-type byScope []bulk
-
-func (h byScope) Len() int { return len(h) }
-func (h byScope) Less(i, j int) bool {
-	return compareScope(h[i].items[0].scope, h[j].items[0].scope) < 0
+// bulkHead is the next answer of a bulk. The scope is here too: a comparison that went
+// to the items for it would wait for the memory of each.
+type bulkHead struct {
+	scope contract.Scope
+	of    *bulk
+	at    int
 }
-func (h byScope) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *byScope) Push(x any)   { *h = append(*h, x.(bulk)) } //nolint:errcheck,forcetypeassert // ours
-func (h *byScope) Pop() any {
+
+// bulkHeap has the head with the lowest scope first, for container/heap.
+type bulkHeap []*bulkHead
+
+func (h bulkHeap) Len() int           { return len(h) }
+func (h bulkHeap) Less(i, j int) bool { return compareScope(h[i].scope, h[j].scope) < 0 }
+func (h bulkHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *bulkHeap) Push(x any)        { *h = append(*h, x.(*bulkHead)) } //nolint:errcheck,forcetypeassert // ours
+func (h *bulkHeap) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
 	return last

@@ -77,6 +77,22 @@ func TestFSM_BulkRepeated(t *testing.T) {
 	checkInvariants(t, d.fsm.state)
 }
 
+// TestFSM_BulkRefused: what is kept of a bulk renewal is as much as was renewed, however
+// many leases it named that are over.
+func TestFSM_BulkRefused(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t)
+	leases := heldBy(d, "a", 100)
+	for _, l := range leases[1:] {
+		d.release(l)
+	}
+	d.do(kindRenew, bulkOf(d.keep, "r", leases...))
+	if got := d.fsm.state.bulked; got != 1 {
+		t.Errorf("%d answers are kept, want 1", got)
+	}
+	checkInvariants(t, d.fsm.state)
+}
+
 // TestFSM_BulkKept: a node that keeps the answers to bulk renewals together, and one that
 // read them from a snapshot, or is of a release that kept each by itself, forget the same
 // ones at every sweep.
@@ -128,6 +144,9 @@ func checkBulks(t *testing.T, s *state) {
 	bulked := 0
 	s.bulks.Scan(func(b *bulk) bool {
 		bulked += len(b.items)
+		if cap(b.items) != len(b.items) {
+			t.Errorf("%d answers are kept in the room of %d", len(b.items), cap(b.items))
+		}
 		for i := range b.items {
 			if s.current(b.items[i].g) == nil {
 				t.Errorf("the answer to a bulk renewal outlived its lease")
