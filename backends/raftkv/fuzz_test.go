@@ -65,7 +65,7 @@ func FuzzParseCursors(f *testing.F) {
 	f.Add("0000000000000001-00000000")
 	f.Add(listCursor{token: 7}.encode(2))
 	f.Fuzz(func(t *testing.T, text string) {
-		if p, err := parseEventID("cursor", text); err == nil && eventID(p) != text {
+		if p, ok := parseEventID(text); ok && eventID(p) != text {
 			t.Errorf("event id %q reads as %q", text, eventID(p))
 		}
 		if c, err := parseListCursor(text, 2); err == nil && c.encode(2) != text {

@@ -88,7 +88,7 @@ func (c listCursor) encode(s contract.State) string {
 func parseListCursor(text string, s contract.State) (*listCursor, error) {
 	b, ok := contract.DecodeText(text)
 	if !ok || len(b) != 2+16+8 || b[0] != listCursorVersion || b[1] != byte(s) {
-		return nil, contract.Invalid("cursor", "is not a cursor of this list")
+		return nil, contract.Invalid("cursor", "is not one that list gave")
 	}
 	return &listCursor{id: contract.KeyID(b[2:18]), token: binary.BigEndian.Uint64(b[18:])}, nil
 }

@@ -63,3 +63,16 @@ func TestStore_List_longAndShort(t *testing.T) {
 		}
 	}
 }
+
+// TestStore_cursorMadeUp: what is wrong with a cursor is told in the words of the other
+// stores: who calls does not know which one it is, nor what a cursor is made of.
+func TestStore_cursorMadeUp(t *testing.T) {
+	s := newNode(t).handle()
+	_, list := s.List(t.Context(), &contract.ListRequest{Namespace: "default", Limit: 1, Cursor: "made-up"})
+	_, history := s.History(t.Context(), &contract.HistoryRequest{Namespace: "default", KeyID: contract.KeyID{1}, Limit: 1, Cursor: "made-up"})
+	for of, err := range map[string]error{"list": list, "history": history} {
+		if want := contract.Invalid("cursor", "is not one that %s gave", of); err == nil || err.Error() != want.Error() {
+			t.Errorf("%s: got %v, want %v", of, err, want)
+		}
+	}
+}

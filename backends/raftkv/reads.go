@@ -158,9 +158,9 @@ func (s *Store) History(ctx context.Context, r *contract.HistoryRequest) (contra
 	defer end()
 	var before *pos
 	if r.Cursor != "" {
-		p, err := parseEventID("cursor", r.Cursor)
-		if err != nil {
-			return contract.HistoryResult{}, err
+		p, ok := parseEventID(r.Cursor)
+		if !ok {
+			return contract.HistoryResult{}, contract.Invalid("cursor", "is not one that history gave")
 		}
 		before = &p
 	}

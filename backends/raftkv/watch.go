@@ -25,11 +25,9 @@ func (s *Store) watchFrom(ctx context.Context, r *contract.WatchRequest) (watchA
 	}
 	defer end()
 	ring := s.engine.fsm.rings.all
-	var from pos
-	if r.After != "" {
-		if from, err = parseEventID("after", r.After); err != nil {
-			return watchAnswer{}, err
-		}
+	from, known := parseEventID(r.After)
+	if r.After != "" && !known {
+		return watchAnswer{}, errAfter()
 	}
 	// The events that a cursor may name must have been applied here.
 	if err := s.engine.read(ctx, func(*state, int64) bool { return false }, func(*state, int64) {}); err != nil {
@@ -38,10 +36,12 @@ func (s *Store) watchFrom(ctx context.Context, r *contract.WatchRequest) (watchA
 	if r.After == "" {
 		from = ring.end()
 	} else if !ring.known(from) {
-		return watchAnswer{}, contract.Invalid("after", "is not the id of an event")
+		return watchAnswer{}, errAfter()
 	}
 	return watchAnswer{Index: from.index, N: from.n}, nil
 }
+
+func errAfter() error { return contract.Invalid("after", "is not the id of an event") }
 
 // stream returns a stream of what comes after from.
 func (s *Store) stream(r *contract.WatchRequest, from pos) (contract.Stream, error) {
