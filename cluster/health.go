@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -40,9 +41,7 @@ type Member struct {
 // most, however many do not answer.
 func (n *Node) Members(ctx context.Context) []Member {
 	servers := n.raft.GetConfiguration().Configuration().Servers
-	own := n.report() // before the others answer, see has
-	reports := n.survey(ctx, n.others())
-	reports[n.cfg.NodeID] = own
+	reports := n.surveyMembers(ctx)
 	commit, led := committed(reports)
 	members := make([]Member, 0, len(servers))
 	for _, s := range servers {
@@ -66,6 +65,35 @@ func (n *Node) Members(ctx context.Context) []Member {
 		members = append(members, m)
 	}
 	return members
+}
+
+// surveyMembers is survey of all members, this node too. The leader looks at itself
+// first, see has; but one that takes half of the time leaves the others the rest of it.
+func (n *Node) surveyMembers(ctx context.Context) map[string]report {
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	others := n.others()
+	leader, _ := n.Leader()
+	i := slices.Index(others, leader)
+	answer := make(chan report, 1)
+	if i >= 0 {
+		others = slices.Delete(others, i, i+1)
+		go func() { answer <- n.survey(ctx, []string{leader})[leader] }()
+		half, over := halfOf(ctx)
+		select {
+		case r := <-answer:
+			answer <- r
+		case <-half.Done():
+		}
+		over()
+	}
+	own := n.report()
+	reports := n.survey(ctx, others)
+	reports[n.cfg.NodeID] = own
+	if i >= 0 {
+		reports[leader] = <-answer
+	}
+	return reports
 }
 
 // committed returns what the newest leader among those who reported has committed,

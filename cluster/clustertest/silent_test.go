@@ -66,6 +66,44 @@ func TestCluster_silentMember(t *testing.T) {
 	})
 }
 
+// TestCluster_slowLeader: a leader whose answer takes its time makes a follower that is
+// asked seem to lack nothing that was committed only after that one had looked at itself.
+func TestCluster_slowLeader(t *testing.T) {
+	c := New(t, Options{})
+	c.leadBy("n1", itself)
+	c.Net.Isolate("n3") // so that nothing is committed that n2 has not
+	one := c.Node("n1")
+	// Of what n2 sends n1, which dials it for the log, the first in a look is the question.
+	var asks, much atomic.Bool
+	c.Net.OnSend(func(from, to string, _ []byte) {
+		if from != "n2" || to != "n1" || !asks.CompareAndSwap(true, false) {
+			return
+		}
+		// Less than half of the second that a look takes, after which the others are asked.
+		for begin, before := time.Now(), one.Status().CommitIndex; time.Since(begin) < 450*time.Millisecond; time.Sleep(time.Millisecond) {
+			if one.Status().CommitIndex > before+1100 {
+				much.Store(true)
+				return
+			}
+		}
+	})
+	defer c.load("n1", "n2")()
+	c.Eventually("more is committed before the leader answers than a node may lack", func() bool {
+		c.leadBy("n1", itself)
+		term, _ := one.Leadership()
+		much.Store(false)
+		asks.Store(true)
+		before := one.Status().CommitIndex
+		for _, m := range c.Node("n2").Members(c.Context()) {
+			hears := m.Error == "" && m.LastContact >= 0 && m.LastContact < 400*time.Millisecond
+			if m.ID != "n3" && hears && m.AppliedIndex+1024 >= before && !m.Healthy && c.stillLeads("n1", term) {
+				t.Errorf("%s is not healthy: it has applied %d, and %d was committed before it was asked", m.ID, m.AppliedIndex, before)
+			}
+		}
+		return much.Load() && c.stillLeads("n1", term)
+	})
+}
+
 // TestCluster_transfer_silent: a member that is silent does not take all of the time
 // in which a leader that stops hands leadership over.
 func TestCluster_transfer_silent(t *testing.T) {
