@@ -97,10 +97,13 @@ func (n *Node) changeAt(ctx context.Context, c *changeRequest) error {
 	default:
 		err = n.askPeer(ctx, leader, pathChange, c, new(struct{}))
 	}
-	if err != nil {
-		return fmt.Errorf("%s member %s: %w", c.Do, c.NodeID, err)
+	switch {
+	case err == nil:
+		return nil
+	case c.NodeID == "": // a transfer to whoever is best placed
+		return fmt.Errorf("%s: %w", c.Do, err)
 	}
-	return nil
+	return fmt.Errorf("%s member %s: %w", c.Do, c.NodeID, err)
 }
 
 // changeHere does c, one after the other.
@@ -327,6 +330,9 @@ func (n *Node) remove(ctx context.Context, node string) error {
 			if other.ID == n.raftID || r.err == nil && r.ServerID == string(other.ID) && r.LogError == "" && r.has(commit) {
 				alive++
 			}
+		}
+		if voters == 0 {
+			return refusedChange("it is the only one that votes")
 		}
 		if alive <= voters/2 {
 			return refusedChange("%d of the %d voters that would be left answer, can write and have the log: without a majority nothing can be decided", alive, voters)

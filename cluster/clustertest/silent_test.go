@@ -104,6 +104,21 @@ func TestCluster_slowLeader(t *testing.T) {
 	})
 }
 
+// TestCluster_alone: who hands leadership over to nobody in particular, where there is
+// nobody, is not told of a member without a name, nor who removes the last one of 0 of 0.
+func TestCluster_alone(t *testing.T) {
+	c := New(t, Options{Nodes: 1})
+	c.leadBy("n1", itself)
+	err := c.Node("n1").Transfer(c.Context(), "")
+	if want := "transfer: there is no other voter"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	err = c.Node("n1").RemoveMember(c.Context(), "n1")
+	if want := "remove member n1: it is the only one that votes"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
 // TestCluster_transfer_silent: a member that is silent does not take all of the time
 // in which a leader that stops hands leadership over.
 func TestCluster_transfer_silent(t *testing.T) {
