@@ -93,7 +93,7 @@ func printRefusal(e *env, cmd *cobra.Command, refused *client.Error) {
 	if wait := cmd.Flags().Lookup("wait"); wait != nil && wait.Changed && p.Code == api.CodeConflict {
 		b.add("what to do", "wait longer than "+wait.Value.String()+", or ask its holder")
 	} else {
-		b.add("what to do", advice(cmd, p))
+		b.add("what to do", advice(cmd, refused))
 	}
 	b.add("request", clean(p.RequestID))
 	_ = b.print(e.stderr) // as complain
@@ -101,12 +101,14 @@ func printRefusal(e *env, cmd *cobra.Command, refused *client.Error) {
 
 // clusterAdvice is for the commands about nodes, which have no request id and no
 // namespace.
-func clusterAdvice(p *api.Problem) string {
-	switch p.Code {
-	case api.CodeOutcomeUnknown:
+func clusterAdvice(p *api.Problem, answered bool) string {
+	switch {
+	case p.Code == api.CodeOutcomeUnknown:
 		return "see what was done with leased cluster status before you repeat it"
-	case api.CodeNotFound:
+	case p.Code == api.CodeNotFound:
 		return "compare the id with leased cluster status, and --server"
+	case p.Code == api.CodeUnavailable && answered:
+		return "see leased cluster status for what the detail names; then try again"
 	default:
 		return ""
 	}
@@ -160,13 +162,20 @@ func headline(p *api.Problem) string {
 	}
 }
 
-func advice(cmd *cobra.Command, p *api.Problem) string {
+func advice(cmd *cobra.Command, refused *client.Error) string {
+	p := &refused.Problem
+	answered := refused.Err == nil
 	if cmd.Parent() != nil && cmd.Parent().Name() == "cluster" {
-		if text := clusterAdvice(p); text != "" {
+		if text := clusterAdvice(p, answered); text != "" {
 			return text
 		}
 	}
 	switch p.Code {
+	case api.CodeUnavailable, api.CodeClosed:
+		if answered {
+			return "see what the server's /readyz and its log say, or name another one with --server; then try again"
+		}
+		return "see that the server runs and that --server names it; then try again"
 	case api.CodeConflict:
 		return "queue for it with --wait 1m, or ask its holder"
 	case api.CodeExpired, api.CodeReleased, api.CodeRevoked:
@@ -179,8 +188,6 @@ func advice(cmd *cobra.Command, p *api.Problem) string {
 		return "compare the id, and --namespace"
 	case api.CodeUnknownNamespace:
 		return "compare --namespace with the namespaces in the server's configuration"
-	case api.CodeUnavailable, api.CodeClosed:
-		return "see that the server runs and that --server names it; then try again"
 	case api.CodeTimeout:
 		return "try again, with a longer --timeout"
 	case api.CodeOutcomeUnknown:
