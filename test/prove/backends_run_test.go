@@ -23,7 +23,7 @@ func TestBackendDefects(t *testing.T) {
 			t.Run(backend+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				d := deployments()[backend](t, proc.BuildEdited(t, "leased/cmd/leased", c.edits...))
-				newRun(t, d, seed, c.unfenced).find(c.rule)
+				newRun(t, d, seed, c.unfenced).find(c.rule, func() {})
 			})
 		}
 	}

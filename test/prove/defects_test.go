@@ -267,7 +267,7 @@ func TestDefects(t *testing.T) {
 			t.Parallel()
 			d := onMemory(t, c.step())
 			d.promise.Loses = c.loses
-			newRun(t, d, seed, c.unfenced).find(c.rule)
+			newRun(t, d, seed, c.unfenced).find(c.rule, func() {})
 		})
 	}
 }

@@ -29,7 +29,8 @@ func (r *run) insist() {
 
 // find goes on until the rule is seen broken, and wants that to be within the budget; or
 // without a rule nothing to be.
-func (r *run) find(rule string) {
+// Before it looks it does what is to be done to the service meanwhile.
+func (r *run) find(rule string, meanwhile func()) {
 	r.t.Helper()
 	began := time.Now()
 	time.Sleep(atLeast)
@@ -39,6 +40,7 @@ func (r *run) find(rule string) {
 	var bad []history.Violation
 	var at int
 	for ; ; r.resume() {
+		meanwhile()
 		r.await(300)
 		r.collect()
 		bad = r.judge()
