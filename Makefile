@@ -80,15 +80,18 @@ bench: ## Measure speed and memory, and print the ratios that must hold.
 .PHONY: chaos
 chaos: ## Kill, pause and cut off servers and holders for longer than make test does.
 	test/setup.sh
-	# One package at a time: a fleet of 100,000 leases is held to half a processor.
-	LEASED_CHAOS=1 go test -count=1 -v -p 1 -timeout 60m ./test/cluster ./test/fleet ./test/holding
-	# Histories of all deployments, which are kept: the first lines of each test say where.
-	# And each backend with each of its defects.
 	mkdir -p $(ARTEFACTS)
-	SEED=$(SEED) DURATION=$(DURATION) go test -count=1 -v -timeout 60m -artifacts -outputdir $(abspath $(ARTEFACTS)) ./test/prove
-	# The contract suite through the nodes of a cluster in one process. Behind a tag:
-	# three minutes, and under the race detector two cores are too slow for raft.
-	go test -tags chaos -count=1 -timeout 30m -run TestContract_cluster ./backends/raftkv
+	# What fails does not keep the rest from running: a night has one try.
+	# One package at a time: a fleet of 100,000 leases is held to half a processor.
+	# Then histories of all deployments, which are kept: the first lines of each test say
+	# where; and each backend with each of its defects. At last the contract suite through
+	# the nodes of a cluster in one process, behind a tag: it takes three minutes, and under
+	# the race detector two cores are too slow for raft.
+	failed=0; \
+	LEASED_CHAOS=1 go test -count=1 -v -p 1 -timeout 60m ./test/cluster ./test/fleet ./test/holding || failed=1; \
+	SEED=$(SEED) DURATION=$(DURATION) go test -count=1 -v -timeout 60m -artifacts -outputdir $(abspath $(ARTEFACTS)) ./test/prove || failed=1; \
+	go test -tags chaos -count=1 -timeout 30m -run TestContract_cluster ./backends/raftkv || failed=1; \
+	exit $$failed
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each (30s unless given).
