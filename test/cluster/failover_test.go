@@ -14,8 +14,8 @@ import (
 // the median.
 const maxFailOver = time.Second
 
-// longHistory has a key keep all that happens to it in a test.
-const longHistory = "namespaces: {default: {history: {per_key: 4096}}}\n"
+// longHistory has a key keep all that happens to it in a test: as much as can be asked for.
+const longHistory = "namespaces: {default: {history: {per_key: 65536}}}\n"
 
 // A leader that is killed costs about a second and no acknowledged grant, and no key
 // has two holders. Whoever repeats a call under its request id has it done.
